@@ -1,0 +1,1 @@
+"""What holds a queue's messages: one contract, several implementations."""

@@ -1,0 +1,301 @@
+"""The contract between a queue and what holds its messages.
+
+A queue owns exactly one `BackingQueue` and is the only one who calls it, always on its own thread. The queue
+knows consumers and policies; the backing knows where messages are: in RAM, on disk, in PostgreSQL. Neither
+knows the other's business. Verbs follow RabbitMQ's backing-queue behaviour, in Python and in runs: a verb takes
+or returns many messages at once wherever that is possible (see `message.Run`).
+
+Words
+  seq_id    the position of a message in its queue: grows by one with each publish, is never used twice,
+            not even after a restart. It is also the ack tag.
+  ready     can be fetched. pending (ack): fetched with ack_required, not yet acked or requeued.
+  safe      a message that survives a crash as far as it ever will: a persistent message in a durable queue when
+            it is synced to disk; any other message as soon as it is held.
+
+Life of a message
+  publish -> ready -> fetch -> pending -> ack -> gone
+                        ^                   |
+                        +----- requeue -----+        requeue puts it back at its original position
+
+Invariants, true after every call (`check_invariants` asserts what an implementation can know of them)
+  1. Ready messages are fetched in the order of their seq_ids, requeued ones included.
+  2. A seq_id is ready, or pending, or gone; never two of them. depth == len + pending.
+  3. A confirm token is handed out by `drain_confirmed` only when its run is safe, was acked, or was fetched without
+     ack; and at most once per queue.
+  4. Counters (len, depth, bytes) are never negative and equal a recount.
+  5. Entries are never changed. A fetched run belongs to the caller.
+
+What a crash leaves is said at each verb: "crash:" is kill -9 or loss of power. An implementation that keeps nothing
+(volatile) loses everything, and says so in its header.
+
+Verbs of RabbitMQ's behaviour that have no place here: batch_publish and batch_publish_delivered (every publish is a
+batch), zip_msgs_and_acks (a run carries its ack tags), handle_info (there is no mailbox: `invoke` and `resume`),
+set_queue_version (there is one disk layout).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
+
+# Decides on a message's props (None for a message without any): True = go on, False = stop here.
+PropsPredicate = Callable[[MessageProps | None], bool]
+# Receives (seq_id, entry) of a message.
+EntryVisitor = Callable[[int, Entry], None]
+# Receives (seq_id, entry, is_pending); returns False to stop the walk.
+FoldVisitor = Callable[[int, Entry, bool], bool]
+# Work to be done on the queue's own thread, on its own backing.
+BackingWork = Callable[["BackingQueue"], None]
+# Hands work to the queue's owner from any thread: (name of the implementation, work). See `invoke`.
+AsyncCallback = Callable[[str, BackingWork], None]
+
+# `needs_timeout` answers.
+TIMEOUT_NONE: Final = 0
+TIMEOUT_IDLE: Final = 1
+TIMEOUT_TIMED: Final = 2
+
+
+@final
+class Recovery:
+    """How a queue comes back: what the last run of the broker left for it."""
+
+    __slots__ = ("clean", "terms")
+
+    def __init__(self, clean: bool, terms: bytes) -> None:
+        # True when the queue was terminated and its terms can be trusted; False after a crash.
+        self.clean = clean
+        # What the implementation saved at `terminate`, in its own format; empty after a crash.
+        self.terms = terms
+
+
+@final
+class DropResult:
+    """A message that was dropped from the head, without its body having been read."""
+
+    __slots__ = ("envelope", "seq_id")
+
+    def __init__(self, seq_id: int, envelope: Envelope) -> None:
+        self.seq_id = seq_id
+        self.envelope = envelope
+
+
+class BackingQueue(ABC):
+    """One queue's messages."""
+
+    # Name of the implementation, for `invoke` and for `status`.
+    KIND: str = ""
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def invoke(self, kind: str, work: BackingWork) -> None:
+        """Run work that came through the async callback. Work for another implementation is ignored."""
+        if kind == self.KIND:
+            work(self)
+
+    @abstractmethod
+    def terminate(self) -> bytes:
+        """Stop cleanly and return the terms from which `open` can recover.
+
+        Transient pending messages are dropped; persistent ones, ready or pending, are kept and synced. The backing
+        must not be used afterwards. crash: before it returns, the next start is a dirty one.
+        """
+
+    @abstractmethod
+    def delete_and_terminate(self) -> None:
+        """Remove everything: ready, pending, files. crash: may leave files that the next start removes."""
+
+    # --- publishing ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def publish(
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+    ) -> int:
+        """Append a run of messages; return the first seq_id. `bodies` is not empty and is not kept.
+
+        With `delivered` the messages are known to have been seen by a consumer: their first fetch says redelivered.
+        The token in `props.confirm` comes out of `drain_confirmed` once the run is safe.
+        crash: before its token came out, the run may be there whole, in part (a prefix), or not at all.
+        """
+
+    @abstractmethod
+    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
+        """Append a run that goes straight to a consumer who will ack it; return the first seq_id.
+
+        Only legal when no message is ready. The run is pending at once and never ready; safety and confirms as with
+        `publish`. crash: like a run that was published and fetched: it comes back, marked redelivered.
+        """
+
+    def discard(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> None:
+        """The run reached the queue but will not be held: it was delivered without ack, or has expired.
+
+        The caller settles the confirm token itself, at once.
+        """
+
+    @abstractmethod
+    def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
+        """True when the message is known already and must not be published again."""
+
+    @abstractmethod
+    def drain_confirmed(self) -> list[ConfirmToken]:
+        """Tokens of runs that became safe since the last call, each once (invariant 3)."""
+
+    # --- fetching -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+        """Take a run from the head; None when nothing is ready.
+
+        At most `count_max` messages (>= 1); after the first, only as long as their bodies fit into `bytes_max`. The run
+        may be shorter than it could be. With `ack_required` the messages become pending, else they are gone.
+        crash: fetched messages come back marked redelivered, unless gone and that was synced.
+        """
+
+    @abstractmethod
+    def drop(self, ack_required: bool) -> DropResult | None:
+        """Like a fetch of one message, without reading its body."""
+
+    @abstractmethod
+    def dropwhile(self, predicate: PropsPredicate) -> int:
+        """Remove messages from the head while the predicate says so; return how many.
+
+        The first message that stays is at the head as before.
+        """
+
+    @abstractmethod
+    def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
+        """Like `dropwhile`, but each message becomes pending and is shown to `visit` with its seq_id."""
+
+    @abstractmethod
+    def head_props(self) -> MessageProps | None:
+        """Props of the message at the head; None when nothing is ready or it has none."""
+
+    @abstractmethod
+    def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
+        """A run of ready messages with seq_id >= from_seq_id, as `fetch` bounds it, nothing disturbed."""
+
+    # --- settling -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def ack(self, seq_ids: Sequence[int]) -> int:
+        """Forget pending messages; return how many were pending. Unknown and repeated ids are ignored.
+
+        crash: an ack that was not synced is undone; the message comes back marked redelivered.
+        """
+
+    @abstractmethod
+    def requeue(self, seq_ids: Sequence[int]) -> int:
+        """Make pending messages ready again at their original positions, marked redelivered; return how many.
+
+        Unknown and repeated ids are ignored. A confirm that is still owed stays owed, and comes once.
+        """
+
+    @abstractmethod
+    def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
+        """Show pending messages to `visit`, in the order given, unknown ids skipped; nothing is changed."""
+
+    # --- all messages ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def purge(self) -> int:
+        """Remove what is ready; return how many. Pending messages stay; owed confirms are still given."""
+
+    @abstractmethod
+    def purge_acks(self) -> int:
+        """Forget what is pending; return how many. Ready messages stay."""
+
+    @abstractmethod
+    def fold(self, visit: FoldVisitor) -> None:
+        """Visit ready and pending messages once each, in the order of seq_ids, until `visit` returns False."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many messages are ready."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """True when no message is ready."""
+
+    @abstractmethod
+    def depth(self) -> int:
+        """Ready and pending."""
+
+    @abstractmethod
+    def ready_bytes(self) -> int:
+        """Payload bytes of what is ready."""
+
+    @abstractmethod
+    def pending_bytes(self) -> int:
+        """Payload bytes of what is pending."""
+
+    # --- memory and time ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def ram_bytes(self) -> int:
+        """Roughly what the messages cost in memory now, overhead included; the memory alarm adds these up."""
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        """Hold no more in RAM than is needed for so many seconds at the present rates. May be ignored."""
+
+    def ram_duration(self) -> float:
+        """Seconds that the messages in RAM last at the present rates; 0 when the implementation does not page."""
+        return 0.0
+
+    def needs_timeout(self) -> int:
+        """TIMEOUT_TIMED: confirms are owed, call `timeout` soon. TIMEOUT_IDLE: when there is time. TIMEOUT_NONE."""
+        return TIMEOUT_NONE
+
+    def timeout(self) -> None:
+        """Do what `needs_timeout` asked for. May be called more often than asked."""
+
+    def handle_pre_hibernate(self) -> None:
+        """The queue is about to idle: flush, and give back what is only a cache."""
+
+    def resume(self) -> None:
+        """Go on with work that was cut into slices (paging)."""
+
+    def set_queue_mode(self, lazy: bool) -> None:
+        """Lazy: keep as little in RAM as possible. May be ignored by an implementation that does not page."""
+
+    @abstractmethod
+    def msg_rates(self) -> tuple[float, float]:
+        """Messages per second in and out, averaged; (0, 0) where nobody keeps them."""
+
+    # --- looking in -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def status(self) -> dict[str, int | float | str]:
+        """Numbers about the inside, by name; for people and for tests."""
+
+    @abstractmethod
+    def check_invariants(self) -> None:
+        """Assert the invariants above and the implementation's own. Walks everything: for tests and debugging."""
+
+
+class BackingQueues(ABC):
+    """Opens the backing queues of one vhost and owns what they share."""
+
+    @abstractmethod
+    def start(self, queue_ids: Sequence[str]) -> list[Recovery]:
+        """Called once, before any `open`, with the ids of the durable queues; one recovery for each, in order.
+
+        What is found on disk for queues that are not named is removed.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Called after the queues were terminated. A crash may come instead."""
+
+    @abstractmethod
+    def open(self, queue_id: str, durable: bool, recovery: Recovery | None, callback: AsyncCallback) -> BackingQueue:
+        """The backing of one queue: new (recovery None) or recovered.
+
+        `queue_id` never contains anything that a client chose. Results of I/O reach the queue through `callback`, which
+        may be called from any thread and runs the work on the queue's own (`invoke`), or drops it when the queue is gone.
+        """
+
+    @abstractmethod
+    def delete_crashed(self, queue_id: str) -> None:
+        """Remove what a queue left, without opening it."""

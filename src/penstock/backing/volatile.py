@@ -1,0 +1,367 @@
+"""The volatile backing queue: everything in RAM, nothing survives.
+
+What it owns. Ready messages that were never fetched stand in a deque, in order; their seq_ids are not stored, since
+they are consecutive and end at `_next_seq_id - 1`. Requeued messages stand in a heap by seq_id, and every one of them
+is older than the whole deque, because a message gets there only after it was taken from the deque's head. Pending
+messages are in a dict by seq_id. So a message that is published, fetched and acked once costs one append, one popleft
+and one dict entry, and the work on a run is done by C code (extend, update), not by a loop in Python.
+
+Invariants
+  1. Every seq_id in `_requeued` and in `_pending` is lower than the first of `_fresh`.
+  2. A seq_id is in at most one of the three.
+  3. `_ready_bytes` and `_pending_bytes` equal the sums over what is held.
+  4. `_marked` holds only seq_ids of `_fresh`.
+
+Crash: nothing is left. A clean stop leaves nothing either, so a run is safe as soon as it is held and its confirm
+is due at once. It does not page, does not throttle and keeps no rates: the queue and the memory alarm do that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from itertools import repeat
+
+from penstock import limits
+from penstock.backing.backing_queue import (
+    AsyncCallback,
+    BackingQueue,
+    BackingQueues,
+    DropResult,
+    EntryVisitor,
+    FoldVisitor,
+    PropsPredicate,
+    Recovery,
+)
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
+
+
+class VolatileBackingQueue(BackingQueue):
+    """All in memory."""
+
+    KIND = "volatile"
+
+    def __init__(self) -> None:
+        # Ready, never fetched, oldest first.
+        self._fresh: deque[Entry] = deque()
+        # Ready again after a requeue: a heap of (seq_id, entry).
+        self._requeued: list[tuple[int, Entry]] = []
+        # Fetched with ack_required, by seq_id.
+        self._pending: dict[int, Entry] = {}
+        # Fresh messages whose first fetch must already say redelivered.
+        self._marked: set[int] = set()
+        self._next_seq_id = 0
+        # Payload bytes, FRAME-END octets not counted.
+        self._ready_bytes = 0
+        self._pending_bytes = 0
+        # Tokens that the queue has not collected yet.
+        self._confirmed: list[ConfirmToken] = []
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def terminate(self) -> bytes:
+        self.delete_and_terminate()
+        return b""
+
+    def delete_and_terminate(self) -> None:
+        self.purge()
+        self.purge_acks()
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    def publish(
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+    ) -> int:
+        first = self._next_seq_id
+        count = len(bodies)
+        self._next_seq_id = first + count
+        if count == 1:
+            body = bodies[0]
+            self._fresh.append((envelope, body, props))
+            self._ready_bytes += len(body) - 1
+        else:
+            self._fresh.extend(zip(repeat(envelope), bodies, repeat(props), strict=False))
+            self._ready_bytes += sum(map(len, bodies)) - count
+        if delivered:
+            self._marked.update(range(first, first + count))
+        if props is not None and props.confirm is not None:
+            self._confirmed.append(props.confirm)
+        return first
+
+    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
+        assert not self._fresh and not self._requeued, "publish_delivered needs a queue without ready messages"
+        first = self._next_seq_id
+        self._next_seq_id = first + len(bodies)
+        for seq_id, body in enumerate(bodies, first):
+            self._pending[seq_id] = (envelope, body, props)
+            self._pending_bytes += len(body) - 1
+        if props is not None and props.confirm is not None:
+            self._confirmed.append(props.confirm)
+        return first
+
+    def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
+        return False
+
+    def drain_confirmed(self) -> list[ConfirmToken]:
+        confirmed = self._confirmed
+        if confirmed:
+            self._confirmed = []
+        return confirmed
+
+    # --- fetching ---------------------------------------------------------------------------------
+
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+        assert count_max >= 1
+        if self._requeued:
+            return self._fetch_requeued(count_max, bytes_max, ack_required)
+        fresh = self._fresh
+        count = len(fresh)
+        if count == 0:
+            return None
+        first = self._next_seq_id - count
+        if count > count_max:
+            count = count_max
+        if self._marked:
+            count = self._same_mark_count(first, count)
+        entries, size = self._take_fresh(count, bytes_max)
+        redelivered = False
+        if self._marked and first in self._marked:
+            redelivered = True
+            self._marked.difference_update(range(first, first + len(entries)))
+        self._ready_bytes -= size
+        if ack_required:
+            self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
+            self._pending_bytes += size
+        return Run(first, entries, redelivered)
+
+    def _take_fresh(self, count: int, bytes_max: int) -> tuple[list[Entry], int]:
+        """Pop up to `count` from the head, bounded by bytes after the first; with their payload bytes."""
+        fresh = self._fresh
+        popleft = fresh.popleft
+        if count == 1:
+            entry = popleft()
+            return [entry], len(entry[1]) - 1
+        entries = [popleft() for _ in range(count)]
+        size = sum([len(entry[1]) for entry in entries]) - count
+        if size > bytes_max:
+            # Rare, and bounded by count: give back what does not fit.
+            while size > bytes_max and len(entries) > 1:
+                entry = entries.pop()
+                fresh.appendleft(entry)
+                size -= len(entry[1]) - 1
+        return entries, size
+
+    def _same_mark_count(self, first: int, count: int) -> int:
+        """How many from the head share the head's mark: a run is redelivered as a whole or not at all."""
+        marked = first in self._marked
+        for offset in range(1, count):
+            if (first + offset in self._marked) != marked:
+                return offset
+        return count
+
+    def _fetch_requeued(self, count_max: int, bytes_max: int, ack_required: bool) -> Run:
+        requeued = self._requeued
+        first, entry = heappop(requeued)
+        entries = [entry]
+        size = len(entry[1]) - 1
+        while requeued and len(entries) < count_max and requeued[0][0] == first + len(entries):
+            grown = size + len(requeued[0][1][1]) - 1
+            if grown > bytes_max:
+                break
+            size = grown
+            entries.append(heappop(requeued)[1])
+        self._ready_bytes -= size
+        if ack_required:
+            self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
+            self._pending_bytes += size
+        return Run(first, entries, True)
+
+    def drop(self, ack_required: bool) -> DropResult | None:
+        run = self.fetch(1, 0, ack_required)
+        if run is None:
+            return None
+        return DropResult(run.first_seq_id, run.entries[0][0])
+
+    def dropwhile(self, predicate: PropsPredicate) -> int:
+        dropped = 0
+        while not self.is_empty() and predicate(self.head_props()):
+            self.fetch(1, 0, False)
+            dropped += 1
+        return dropped
+
+    def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
+        fetched = 0
+        while not self.is_empty() and predicate(self.head_props()):
+            run = self.fetch(1, 0, True)
+            assert run is not None
+            visit(run.first_seq_id, run.entries[0])
+            fetched += 1
+        return fetched
+
+    def head_props(self) -> MessageProps | None:
+        if self._requeued:
+            return self._requeued[0][1][2]
+        if self._fresh:
+            return self._fresh[0][2]
+        return None
+
+    def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
+        head = self._next_seq_id - len(self._fresh)
+        if from_seq_id < head and self._requeued:
+            older = sorted([item for item in self._requeued if item[0] >= from_seq_id])
+            if older:
+                first = older[0][0]
+                consecutive = [item[1] for index, item in enumerate(older) if item[0] == first + index]
+                return Run(first, within_bytes(consecutive[:count_max], bytes_max), True)
+        start = max(from_seq_id, head)
+        count = min(count_max, self._next_seq_id - start)
+        if count <= 0:
+            return None
+        if self._marked:
+            count = self._same_mark_count(start, count)
+        entries = [self._fresh[index] for index in range(start - head, start - head + count)]
+        return Run(start, within_bytes(entries, bytes_max), start in self._marked)
+
+    # --- settling ---------------------------------------------------------------------------------
+
+    def ack(self, seq_ids: Sequence[int]) -> int:
+        pop = self._pending.pop
+        acked = 0
+        size = 0
+        for seq_id in seq_ids:
+            entry = pop(seq_id, None)
+            if entry is not None:
+                acked += 1
+                size += len(entry[1])
+        self._pending_bytes -= size - acked
+        return acked
+
+    def requeue(self, seq_ids: Sequence[int]) -> int:
+        returned: list[tuple[int, Entry]] = []
+        size = 0
+        for seq_id in seq_ids:
+            entry = self._pending.pop(seq_id, None)
+            if entry is not None:
+                returned.append((seq_id, entry))
+                size += len(entry[1]) - 1
+        self._pending_bytes -= size
+        self._ready_bytes += size
+        if len(returned) > len(self._requeued):
+            # Many come back, as when a channel closes: one heapify is cheaper than a push for each.
+            self._requeued.extend(returned)
+            heapify(self._requeued)
+        else:
+            for item in returned:
+                heappush(self._requeued, item)
+        return len(returned)
+
+    def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
+        for seq_id in seq_ids:
+            entry = self._pending.get(seq_id)
+            if entry is not None:
+                visit(seq_id, entry)
+
+    # --- all messages -----------------------------------------------------------------------------
+
+    def purge(self) -> int:
+        purged = len(self)
+        self._fresh.clear()
+        self._requeued.clear()
+        self._marked.clear()
+        self._ready_bytes = 0
+        return purged
+
+    def purge_acks(self) -> int:
+        purged = len(self._pending)
+        self._pending.clear()
+        self._pending_bytes = 0
+        return purged
+
+    def fold(self, visit: FoldVisitor) -> None:
+        older: list[tuple[int, Entry, bool]] = [(seq_id, entry, False) for seq_id, entry in self._requeued]
+        older.extend([(seq_id, entry, True) for seq_id, entry in self._pending.items()])
+        older.sort(key=_seq_id_of)
+        for seq_id, entry, pending in older:
+            if not visit(seq_id, entry, pending):
+                return
+        head = self._next_seq_id - len(self._fresh)
+        for index, entry in enumerate(self._fresh):
+            if not visit(head + index, entry, False):
+                return
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._requeued)
+
+    def is_empty(self) -> bool:
+        return not self._fresh and not self._requeued
+
+    def depth(self) -> int:
+        return len(self._fresh) + len(self._requeued) + len(self._pending)
+
+    def ready_bytes(self) -> int:
+        return self._ready_bytes
+
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    # --- memory and looking in ----------------------------------------------------------------------
+
+    def ram_bytes(self) -> int:
+        return self._ready_bytes + self._pending_bytes + self.depth() * limits.MESSAGE_OVERHEAD_BYTES
+
+    def msg_rates(self) -> tuple[float, float]:
+        return (0.0, 0.0)
+
+    def status(self) -> dict[str, int | float | str]:
+        return {
+            "kind": self.KIND,
+            "len": len(self),
+            "fresh": len(self._fresh),
+            "requeued": len(self._requeued),
+            "pending_acks": len(self._pending),
+            "next_seq_id": self._next_seq_id,
+        }
+
+    def check_invariants(self) -> None:
+        head = self._next_seq_id - len(self._fresh)
+        requeued = [item[0] for item in self._requeued]
+        assert all([seq_id < head for seq_id in requeued]), "1: a requeued message is older than the fresh ones"
+        assert all([seq_id < head for seq_id in self._pending]), "1: a pending message is older than the fresh ones"
+        assert len(set(requeued)) == len(requeued), "2: a message was requeued twice"
+        assert not self._pending.keys() & set(requeued), "2: a message is ready and pending"
+        ready = sum([len(item[1][1]) - 1 for item in self._requeued]) + sum([len(e[1]) - 1 for e in self._fresh])
+        pending = sum([len(entry[1]) - 1 for entry in self._pending.values()])
+        assert ready == self._ready_bytes, "3: ready bytes"
+        assert pending == self._pending_bytes, "3: pending bytes"
+        assert all([head <= seq_id < self._next_seq_id for seq_id in self._marked]), "4: marks"
+
+
+class VolatileBackingQueues(BackingQueues):
+    """Volatile queues share nothing and leave nothing behind."""
+
+    def start(self, queue_ids: Sequence[str]) -> list[Recovery]:
+        return [Recovery(False, b"") for _ in queue_ids]
+
+    def stop(self) -> None:
+        return None
+
+    def open(self, queue_id: str, durable: bool, recovery: Recovery | None, callback: AsyncCallback) -> BackingQueue:
+        return VolatileBackingQueue()
+
+    def delete_crashed(self, queue_id: str) -> None:
+        return None
+
+
+def within_bytes(entries: list[Entry], bytes_max: int) -> list[Entry]:
+    """The first entry, and those after it as long as their bodies fit."""
+    size = len(entries[0][1]) - 1
+    for index in range(1, len(entries)):
+        size += len(entries[index][1]) - 1
+        if size > bytes_max:
+            return entries[:index]
+    return entries
+
+
+def _seq_id_of(item: tuple[int, Entry, bool]) -> int:
+    return item[0]

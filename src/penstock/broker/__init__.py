@@ -1,0 +1,1 @@
+"""The broker without its sockets: vhosts, registries, users, alarms."""

@@ -1,0 +1,93 @@
+"""Every limit of the broker, with its unit and its reason.
+
+Names end in their unit. A limit that a user may change has its default here and its key in
+`config.py`. Relations between limits are asserted at the bottom, so that a careless edit fails at import.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- wire ---------------------------------------------------------------------------------------
+
+# A frame's head (type, channel, size) and its end octet.
+FRAME_HEAD_BYTES: Final = 7
+FRAME_OVERHEAD_BYTES: Final = 8
+# Offered in connection.tune; RabbitMQ's default, and what every client is tuned for.
+FRAME_BYTES_MAX: Final = 131_072
+# RabbitMQ refuses less than this in tune-ok (the specification's own minimum is 4096).
+FRAME_BYTES_MIN: Final = 8_192
+# Before the client is authenticated a frame may not be larger than this.
+PRE_AUTH_FRAME_BYTES_MAX: Final = 8_192
+CHANNELS_MAX: Final = 2_047
+HEARTBEAT_S: Final = 60
+# A whole handshake, from the first byte to connection.open.
+HANDSHAKE_S: Final = 10.0
+# Wait for close-ok before the socket is dropped.
+CLOSE_OK_S: Final = 3.0
+# A short string's length is one octet.
+SHORT_STRING_BYTES_MAX: Final = 255
+# Nested tables and arrays: the decoder is iterative, but what it builds is walked by others.
+TABLE_DEPTH_MAX: Final = 32
+TABLE_ITEMS_MAX: Final = 4_096
+# Checked at the content header, before a byte of the body is kept. RabbitMQ 3.13's default is 128 MiB.
+MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
+# Property flags come in 16-bit words; AMQP 0-9-1 defines 14 properties, one word.
+PROPERTY_FLAG_WORDS_MAX: Final = 1
+
+# --- connections ----------------------------------------------------------------------------------
+
+# Connections that have not finished their handshake; each holds at most one small frame.
+PRE_AUTH_CONNECTIONS_MAX: Final = 1_024
+CONNECTIONS_MAX: Final = 20_000
+# A refused login is answered after this delay, so that guessing passwords is slow.
+LOGIN_REFUSED_DELAY_S: Final = 1.0
+# What may wait in a connection's write buffer before its consumers lose interest, and when they regain it.
+WRITE_BUFFER_BYTES_HIGH: Final = 512 * 1024
+WRITE_BUFFER_BYTES_LOW: Final = 128 * 1024
+# Frames of remembered publish methods per connection (exchange, routing key, targets).
+PUBLISH_ROUTES_MAX: Final = 1_024
+CONSUMERS_PER_CHANNEL_MAX: Final = 10_000
+# Content that one connection may have half-received over all its channels.
+PARTIAL_CONTENT_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX
+
+# --- delivery -------------------------------------------------------------------------------------
+
+# One pull by one consumer: at most this many messages, at most about this many bytes.
+PULL_MESSAGES_MAX: Final = 256
+PULL_BYTES_MAX: Final = 64 * 1024
+# One turn of the scheduler delivers at most this many messages before sockets are read again.
+TURN_MESSAGES_MAX: Final = 4_096
+# Below this many ready messages per waiting consumer they are dealt one at a time, strictly in turn.
+DEAL_SINGLY_BELOW: Final = 8
+
+# --- flow -------------------------------------------------------------------------------------------
+
+# A publisher is not read while a queue that it feeds has this many ready messages or bytes more than
+# its consumers have taken, as long as they take them at a good pace.
+HOLD_READY_MESSAGES: Final = 4_096
+HOLD_READY_BYTES: Final = 4 * 1024 * 1024
+RELEASE_READY_MESSAGES: Final = 1_024
+# How often a held publisher's queues are looked at, and the pace below which it is let go.
+HOLD_CHECK_S: Final = 0.005
+HOLD_PACE_MESSAGES: Final = 64
+# Share of the machine's memory that waiting messages may take before publishers are blocked.
+MEMORY_SHARE: Final = 0.4
+MEMORY_CHECK_S: Final = 0.1
+# What a waiting message costs besides its body (measured: benches/backlog, see docs/decisions).
+MESSAGE_OVERHEAD_BYTES: Final = 200
+
+# --- names and registries ---------------------------------------------------------------------------
+
+QUEUES_PER_VHOST_MAX: Final = 100_000
+EXCHANGES_PER_VHOST_MAX: Final = 100_000
+BINDINGS_PER_VHOST_MAX: Final = 1_000_000
+# A topic pattern or key longer than this is refused: matching is linear in words, but not free.
+TOPIC_WORDS_MAX: Final = 128
+
+assert FRAME_BYTES_MIN <= FRAME_BYTES_MAX
+assert PRE_AUTH_FRAME_BYTES_MAX <= FRAME_BYTES_MAX
+assert WRITE_BUFFER_BYTES_LOW < WRITE_BUFFER_BYTES_HIGH
+assert RELEASE_READY_MESSAGES < HOLD_READY_MESSAGES
+assert PULL_MESSAGES_MAX <= TURN_MESSAGES_MAX
+assert MESSAGE_BYTES_MAX < 512 * 1024 * 1024

@@ -1,0 +1,124 @@
+"""A message: an envelope that many messages may share, and a body of its own.
+
+Publishers send runs: many messages in a row with the same exchange, routing key and properties. The
+broker keeps what they share once, in an `Envelope`, and handles the bodies as a list. A *run* is the unit
+of work on the whole walk (parse, route, enqueue, fetch, deliver, acknowledge, and later the journal's
+rows), so that the cost of a step is paid per run and not per message. A single message is a run of one.
+
+Life of the data: an envelope is made by the wire side when a content header has been read, is shared by
+every queue the messages go to, and dies with the last message that points to it.
+
+Invariants
+1. An envelope never changes after it was made. What a queue adds (expiry, confirms) is in `MessageProps`.
+2. A body is the exact payload of the message followed by one FRAME-END octet (0xCE): it is stored in the
+   form in which it leaves, so that neither parsing nor delivery copies it once more. `body_bytes()` strips it.
+   A body that came in several frames is joined, and is split again at delivery if it must be.
+3. `Entry` is a plain tuple: making a million of them costs the garbage collector little.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+FRAME_END: Final = b"\xce"
+
+
+@final
+class Envelope:
+    """All of a message but its body."""
+
+    __slots__ = (
+        "address",
+        "exchange",
+        "expiration_ms",
+        "persistent",
+        "priority",
+        "properties",
+        "routing_key",
+    )
+
+    def __init__(
+        self,
+        exchange: str,
+        routing_key: str,
+        properties: bytes,
+        persistent: bool = False,
+        priority: int = 0,
+        expiration_ms: int = -1,
+    ) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        # Exchange and routing key as basic.deliver carries them: two short strings, ready to be sent.
+        name = exchange.encode()
+        key = routing_key.encode()
+        self.address = b"%c%b%c%b" % (len(name), name, len(key), key)
+        # Property flags and property list, exactly as the publisher sent them.
+        self.properties = properties
+        # delivery-mode 2.
+        self.persistent = persistent
+        # The priority property; 0 when absent.
+        self.priority = priority
+        # The expiration property in milliseconds; -1 when absent.
+        self.expiration_ms = expiration_ms
+
+
+@final
+class MessageProps:
+    """What one queue knows about a run of its messages (RabbitMQ's message_properties)."""
+
+    __slots__ = ("confirm", "expiry_ms")
+
+    def __init__(self, expiry_ms: int = -1, confirm: ConfirmToken | None = None) -> None:
+        # Wall-clock milliseconds at which the messages expire; -1 = never.
+        self.expiry_ms = expiry_ms
+        # Whom to tell when the run is as safe as it will get; None when nobody asked.
+        self.confirm = confirm
+
+
+class ConfirmToken:
+    """Waits until a published run is safe in every queue it was routed to. Subclassed by the publisher's side."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self, waiting: int) -> None:
+        # Queues that have not confirmed yet.
+        self.waiting = waiting
+
+    def settle(self) -> None:
+        """One queue has the run safely. The last one completes the token."""
+        assert self.waiting > 0
+        self.waiting -= 1
+        if self.waiting == 0:
+            self.complete()
+
+    def complete(self) -> None:
+        """Every queue has confirmed."""
+
+    def refuse(self) -> None:
+        """A queue could not keep the run: the publisher gets a nack."""
+
+
+# What a backing queue holds for each message: (envelope, body with FRAME-END, props or None).
+Entry = tuple[Envelope, bytes, MessageProps | None]
+
+NO_PROPS: Final[MessageProps | None] = None
+
+
+@final
+class Run:
+    """Consecutive messages of one queue, as a fetch hands them out."""
+
+    __slots__ = ("entries", "first_seq_id", "redelivered")
+
+    def __init__(self, first_seq_id: int, entries: list[Entry], redelivered: bool) -> None:
+        # seq_ids are first_seq_id, first_seq_id + 1, … without holes.
+        self.first_seq_id = first_seq_id
+        self.entries = entries
+        # True for every message of the run, or for none.
+        self.redelivered = redelivered
+
+
+def body_bytes(body: bytes) -> bytes:
+    """The payload of a stored body."""
+    assert body[-1:] == FRAME_END
+    return body[:-1]

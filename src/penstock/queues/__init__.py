@@ -1,0 +1,1 @@
+"""A queue: its messages in a backing queue, its consumers in a consumer manager."""

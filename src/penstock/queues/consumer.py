@@ -1,0 +1,47 @@
+"""A consumer as its queue sees it, and the places where it can stand.
+
+What it owns: the queue's view of one consumer (priority, whether it acquires) and its node in the consumer manager.
+The other side, the channel and connection that deliver, subclass `Consumer`. A consumer is made by `basic.consume`, is added
+to one queue, and is closed once.
+
+The contract of seed "consumer-queue interactions", in batches:
+  queue -> consumer   `notify_work`: there may be something to pull. The consumer must then pull (`Queue.pull`) until it
+                      gets nothing, or must say that it is no longer interested (`Queue.set_interest`).
+  consumer -> queue   `set_interest(False)` when it is out of credit, stopped by flow or by a full write buffer.
+
+Invariants
+  1. `state` and `node` are changed by the consumer manager only.
+  2. A consumer that does not acquire (a browser) is never NOTIFIED and never INTERESTED: it is NON_ACQUIRING or
+     NOT_INTERESTED.
+A crash leaves nothing: consumers are re-made by their clients. It does not know about credit, tags or sockets.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+
+class Consumer(ABC):
+    """One subscription to one queue."""
+
+    def __init__(self, tag: str, priority: int, acquires: bool, no_ack: bool, exclusive: bool) -> None:
+        # Chosen by the client or by the server; unique in its channel only.
+        self.tag = tag
+        # Higher first. x-priority, default 0.
+        self.priority = priority
+        # False for a browser, which reads without taking.
+        self.acquires = acquires
+        # Delivered means gone.
+        self.no_ack = no_ack
+        # The only consumer of its queue.
+        self.exclusive = exclusive
+        # Where a browser reads next.
+        self.browse_seq_id = 0
+
+    @abstractmethod
+    def notify_work(self) -> None:
+        """There may be something to pull. Must not pull at once: it is called from within a publish."""
+
+    @abstractmethod
+    def cancelled_by_queue(self) -> None:
+        """The queue is going away; the client is to be told (basic.cancel)."""

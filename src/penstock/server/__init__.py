@@ -1,0 +1,1 @@
+"""The broker on a socket: connections, channels, deliveries. asyncio lives here."""

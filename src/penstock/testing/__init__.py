@@ -1,0 +1,1 @@
+"""A real broker in your test process."""
