@@ -7,33 +7,7 @@ They are raised anywhere below the server and turned into a close method in one 
 
 from __future__ import annotations
 
-from typing import Final
-
-# Reply codes with the constants' names that RabbitMQ puts in front of its texts.
-REPLY_NAMES: Final[dict[int, str]] = {
-    200: "OK",
-    311: "CONTENT_TOO_LARGE",
-    312: "NO_ROUTE",
-    313: "NO_CONSUMERS",
-    320: "CONNECTION_FORCED",
-    402: "INVALID_PATH",
-    403: "ACCESS_REFUSED",
-    404: "NOT_FOUND",
-    405: "RESOURCE_LOCKED",
-    406: "PRECONDITION_FAILED",
-    501: "FRAME_ERROR",
-    502: "SYNTAX_ERROR",
-    503: "COMMAND_INVALID",
-    504: "CHANNEL_ERROR",
-    505: "UNEXPECTED_FRAME",
-    506: "RESOURCE_ERROR",
-    530: "NOT_ALLOWED",
-    540: "NOT_IMPLEMENTED",
-    541: "INTERNAL_ERROR",
-}
-
-# Close the channel only; every other code closes the connection.
-SOFT_CODES: Final = frozenset((311, 313, 403, 404, 405, 406))
+from penstock.reply_codes import REPLY_NAMES, SOFT_CODES
 
 
 class AmqpError(Exception):
@@ -48,6 +22,10 @@ class AmqpError(Exception):
 
 class ChannelException(AmqpError):
     """Soft: the channel is closed, the connection lives on."""
+
+    def __init__(self, reply_code: int, explanation: str) -> None:
+        assert reply_code in SOFT_CODES
+        super().__init__(reply_code, explanation)
 
 
 class ConnectionException(AmqpError):

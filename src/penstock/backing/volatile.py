@@ -105,8 +105,10 @@ class VolatileBackingQueue(BackingQueue):
 
     def drain_confirmed(self) -> list[ConfirmToken]:
         confirmed = self._confirmed
-        if confirmed:
-            self._confirmed = []
+        if not confirmed:
+            # Never the inner list: tokens of later runs would appear in the caller's hands.
+            return []
+        self._confirmed = []
         return confirmed
 
     # --- fetching ---------------------------------------------------------------------------------

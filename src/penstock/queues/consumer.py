@@ -10,7 +10,7 @@ The contract of seed "consumer-queue interactions", in batches:
   consumer -> queue   `set_interest(False)` when it is out of credit, stopped by flow or by a full write buffer.
 
 Invariants
-  1. `state` and `node` are changed by the consumer manager only.
+  1. `node` is changed by the consumer manager only; it is None while the consumer is not with a queue. The state is in the node.
   2. A consumer that does not acquire (a browser) is never NOTIFIED and never INTERESTED: it is NON_ACQUIRING or
      NOT_INTERESTED.
 A crash leaves nothing: consumers are re-made by their clients. It does not know about credit, tags or sockets.
@@ -19,6 +19,8 @@ A crash leaves nothing: consumers are re-made by their clients. It does not know
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+
+from penstock.queues.node_list import ConsumerNode
 
 
 class Consumer(ABC):
@@ -37,10 +39,12 @@ class Consumer(ABC):
         self.exclusive = exclusive
         # Where a browser reads next.
         self.browse_seq_id = 0
+        # Its standing with the queue, for the consumer manager.
+        self.node: ConsumerNode | None = None
 
     @abstractmethod
     def notify_work(self) -> None:
-        """There may be something to pull. Must not pull at once: it is called from within a publish."""
+        """There may be something to pull. Called from within a publish: must not call the queue, only note the work."""
 
     @abstractmethod
     def cancelled_by_queue(self) -> None:

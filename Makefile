@@ -1,0 +1,83 @@
+# penstock's commands; `make` lists them. Everything is installed into .venv, nothing outside this folder is touched.
+#
+#   make run ARGS="--port 5673"        further arguments for `penstock serve`
+#   make test ARGS="-k requeue"        further arguments for pytest
+#   make PYTHON=python3.13 test        another Python, 3.11 or newer (remove .venv to change it later)
+
+PYTHON ?= python3
+WORKERS ?= auto
+FUZZ_SECONDS ?= 300
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+# Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker.
+PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile -p tests.not_run
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: help run test check static lint types generated tidy unit bench fuzz format clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672 (ARGS="--port 5673" to change that)
+	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 $(ARGS)
+
+test: $(VENV)/dev.stamp ## Run every test, the slow ones too; say at the end what could not run here
+	$(PYTEST) $(ARGS)
+
+check: static unit ## What to run before each commit: lint, types, tidy, fast tests (about a minute)
+
+static: lint types generated tidy ## The part of check that runs nothing of the broker
+
+lint: $(VENV)/dev.stamp
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+
+types: $(VENV)/dev.stamp
+	$(PY) -m mypy --strict
+
+generated: $(VENV)/dev.stamp
+	$(PY) tools/codegen.py --check
+
+tidy: $(VENV)/dev.stamp
+	$(PY) -m pytest -q tests/test_import_direction.py tests/test_tidy.py
+
+unit: $(VENV)/dev.stamp
+	$(PYTEST) -q -m "not slow" tests/unit tests/contract tests/property $(ARGS)
+
+bench: $(VENV)/dev.stamp ## Measure against rabbitmq-server; tables and plots go to benches/results
+	$(PY) -m benches $(ARGS)
+
+fuzz: $(VENV)/dev.stamp ## Feed the broker bad input for FUZZ_SECONDS (300)
+	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -p tests.not_run --timeout 0 tests/fuzz $(ARGS)
+
+format: $(VENV)/dev.stamp ## Format the code and repair what ruff can repair
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+clean: ## Remove .venv, caches and everything else that can be made again
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find src tests tools benches -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the virtual environment ------------------------------------------------------------------------
+
+# A folder that is half made (no pip) is not left behind as if it were whole.
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "penstock needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+		echo "Name another one: make PYTHON=python3.13 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV) || { rm -f $(PY); exit 1; }
+
+# The source runs from where it is: the install is editable.
+$(VENV)/run.stamp: pyproject.toml | $(PY)
+	$(PIP) install --editable '.[uvloop]'
+	@touch $@
+
+# After the first stamp, so that two installs never run at once (make -j run test).
+$(VENV)/dev.stamp: pyproject.toml | $(VENV)/run.stamp
+	$(PIP) install --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,169 @@
+"""`python -m benches`: penstock and rabbitmq-server side by side in one run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benches.brokers import Broker, BrokerError, Penstock, RabbitMQ, set_group_nice
+from benches.cases import BY_NAME, CASES, MEMORY_LIMIT_BYTES, Case, Kind
+from benches.load import BuildError, build
+from benches.measure import measure_load, measure_spawn
+from benches.plot import draw
+from benches.progress import Progress
+from benches.report import markdown
+from benches.summary import Repeat, Summary
+from benches.targets import TARGETS
+
+RESULTS: Final = Path(__file__).parent / "results"
+NO_RABBITMQ: Final = (
+    "rabbitmq-server is not installed: penstock is measured alone, without ratios.\n"
+    "To compare, install it (Debian: apt-get install rabbitmq-server; its service need not run)."
+)
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benches",
+        description="Measures penstock beside rabbitmq-server: one run, one machine, repeat by repeat in turn.",
+        epilog="cases: " + ", ".join(case.name for case in CASES),
+    )
+    parser.add_argument("--only", metavar="CASE,...", help="only these cases")
+    parser.add_argument("--seconds", type=float, help="length of one repeat (3; quick: 1)")
+    parser.add_argument("--repeats", type=int, help="repeats of each case for each broker (5; quick: 2)")
+    parser.add_argument("--quick", action="store_true", help="a first impression in about two minutes")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="one JSON line per repeat (results/NAME.jsonl)")
+    parser.add_argument("--results", metavar="DIR", type=Path, default=RESULTS, help="where the reports go")
+    parser.add_argument("--nice", type=int, help="scheduling of brokers and load (negative: root only)")
+    parser.add_argument("--without-rabbitmq", action="store_true", help="penstock alone")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a target was missed or a repeat failed")
+    options = parser.parse_args(argv)
+    options.seconds = options.seconds or (1.0 if options.quick else 3.0)
+    options.repeats = options.repeats or (2 if options.quick else 5)
+    options.cases = list(CASES)
+    if options.only:
+        unknown = [name for name in options.only.split(",") if name not in BY_NAME]
+        if unknown:
+            parser.error(f"no such case: {', '.join(unknown)} (there are: {', '.join(BY_NAME)})")
+        options.cases = [BY_NAME[name] for name in options.only.split(",")]
+    # A partial run does not overwrite the report of a whole one.
+    options.name = "partial" if options.only or options.quick else "latest"
+    options.json = options.json or options.results / f"{options.name}.jsonl"
+    return options
+
+
+class Runner:
+    def __init__(self, options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> None:
+        self.options = options
+        self.kinds = kinds
+        self.summary = Summary()
+        self.progress = Progress(len(options.cases) * options.repeats * len(kinds))
+
+    def run(self) -> None:
+        ordinary = [c for c in self.options.cases if c.kind not in (Kind.MEMORY, Kind.SPAWN)]
+        limited = [c for c in self.options.cases if c.kind is Kind.MEMORY]
+        for case in self.options.cases:
+            if case.kind is Kind.SPAWN:
+                self._run_spawns(case)
+        self._run_loads(ordinary, None)
+        # Brokers of their own: a low memory limit would spoil the other cases, and a flood's garbage as well.
+        self._run_loads(limited, MEMORY_LIMIT_BYTES)
+        self.progress.close()
+
+    def _run_loads(self, cases: Sequence[Case], memory_limit_bytes: int | None) -> None:
+        if not cases:
+            return
+        with contextlib.ExitStack() as stack:
+            brokers = [stack.enter_context(kind(memory_limit_bytes, self.options.nice)) for kind in self.kinds]
+            for case in cases:
+                for number in range(self.options.repeats):
+                    for broker in brokers:
+                        self._run_load(broker, case, number)
+
+    def _run_load(self, broker: Broker, case: Case, number: int) -> None:
+        self.progress.begin(broker.name, case.name, number)
+        try:
+            if not broker.alive():  # at first, and after a crash
+                broker.start()
+            repeat = measure_load(broker, case, number, self.options.seconds)
+        except BrokerError as error:
+            broker.stop()
+            repeat = Repeat(broker.name, case.name, number, {}, error=str(error))
+        self._record(repeat)
+
+    def _run_spawns(self, case: Case) -> None:
+        for number in range(self.options.repeats):
+            for kind in self.kinds:
+                self.progress.begin(kind.name, case.name, number)
+                with kind(None, self.options.nice) as broker:
+                    try:
+                        repeat = measure_spawn(broker, case, number)
+                    except BrokerError as error:
+                        repeat = Repeat(broker.name, case.name, number, {}, error=str(error))
+                self._record(repeat)
+
+    def _record(self, repeat: Repeat) -> None:
+        self.summary.add(repeat)
+        self.progress.end(repeat)
+        with self.options.json.open("a") as out:
+            out.write(json.dumps(repeat.as_json()) + "\n")
+
+
+def machine(options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> str:
+    with contextlib.ExitStack() as stack:
+        versions = [f"{kind.name} {stack.enter_context(kind()).version()}" for kind in kinds]
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return (
+        f"{today}; {os.cpu_count()} cores, {platform.system()} {platform.machine()}; "
+        f"Python {platform.python_version()}; {', '.join(versions)}. Medians of {options.repeats} repeats of {options.seconds:g} s, brokers in turn, "
+        "load generator on the same machine."
+    )
+
+
+def write_reports(runner: Runner, text: str) -> None:
+    options = runner.options
+    (options.results / f"{options.name}.md").write_text(text)
+    written = [f"{options.name}.md", options.json.name]
+    try:
+        if draw(runner.summary, options.results / f"{options.name}.png"):
+            written.append(f"{options.name}.png")
+    except ImportError:
+        runner.progress.note("no plot: matplotlib is not installed")
+    runner.progress.note(f"written to {options.results}: {', '.join(written)}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = arguments(argv)
+    kinds: list[type[Broker]] = [Penstock]
+    if RabbitMQ.script() is None:
+        print(NO_RABBITMQ, file=sys.stderr)
+    elif not options.without_rabbitmq:
+        kinds.append(RabbitMQ)
+    try:
+        build()
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.nice is not None:
+        set_group_nice(os.getpid(), options.nice)
+    options.results.mkdir(parents=True, exist_ok=True)
+    options.json.unlink(missing_ok=True)
+    runner = Runner(options, kinds)
+    runner.run()
+    text = markdown(runner.summary, machine(options, kinds))
+    print(text)
+    write_reports(runner, text)
+    missed = any(t.met(runner.summary) is False for t in TARGETS)
+    return 1 if options.strict and (missed or runner.summary.errors()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

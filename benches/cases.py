@@ -1,0 +1,84 @@
+"""What is measured. Bodies of 100 bytes and transient messages unless a case says otherwise."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+
+class Kind(enum.Enum):
+    THROUGHPUT = "throughput"
+    LATENCY = "latency"
+    CONFIRM = "confirm"
+    MEMORY = "memory"
+    SPAWN = "spawn"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    kind: Kind
+    title: str
+    load: str = ""
+    """Arguments for amqpload."""
+    seconds_min: float = 0.0
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--prefix", f"bench-{self.name}", *self.load.split()]
+
+
+ACK_100: Final = "--ack-every 100 --prefetch 1000"
+ACK_1: Final = "--ack-every 1 --prefetch 1000"
+TEN: Final = "--queues 10 --producers 10 --consumers 10"
+# Real publishers do not send the same frames again and again: bodies of 20 to 180 bytes, a message-id in each.
+VARIED: Final = "--size-spread 80 --unique-ids"
+
+# Brokers of the memory cases are started with this limit, so that a test of seconds reaches it.
+MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
+# A tenth of what RabbitMQ takes on two cores with auto-ack and with acks.
+LATENCY_RATE_AUTO_ACK: Final = 12_000
+LATENCY_RATE_ACK: Final = 10_000
+# Well under what any broker delivers; the publisher beside it is flat out.
+SLOW_CONSUMER_RATE: Final = 2_000
+
+CASES: Final = (
+    Case("auto-ack", Kind.THROUGHPUT, "auto-ack", "--auto-ack"),
+    Case("ack-100", Kind.THROUGHPUT, "ack every 100", ACK_100),
+    Case("ack-1", Kind.THROUGHPUT, "ack one by one", ACK_1),
+    Case("ten-queues", Kind.THROUGHPUT, "10 queues, 10 producers, 10 consumers", f"{TEN} {ACK_100}"),
+    Case("auto-ack-varied", Kind.THROUGHPUT, "auto-ack, varied messages", f"--auto-ack {VARIED}"),
+    Case("ack-100-varied", Kind.THROUGHPUT, "ack every 100, varied messages", f"{ACK_100} {VARIED}"),
+    Case("ack-1-varied", Kind.THROUGHPUT, "ack one by one, varied messages", f"{ACK_1} {VARIED}"),
+    Case("topic", Kind.THROUGHPUT, "topic exchange, 2,000 routing keys", f"--topic 2000 {ACK_100}"),
+    Case("confirm", Kind.CONFIRM, "confirms, window 1000", f"--confirm 1000 {ACK_100}"),
+    Case(
+        "latency-auto-ack",
+        Kind.LATENCY,
+        f"{LATENCY_RATE_AUTO_ACK:,}/s, auto-ack",
+        f"--rate {LATENCY_RATE_AUTO_ACK} --auto-ack",
+    ),
+    Case(
+        "latency-ack-10",
+        Kind.LATENCY,
+        f"{LATENCY_RATE_ACK:,}/s, ack every 10",
+        f"--rate {LATENCY_RATE_ACK} --ack-every 10 --prefetch 1000",
+    ),
+    Case(
+        "flood",
+        Kind.MEMORY,
+        "flat-out publisher, no consumer, 1 KiB",
+        "--publish-only --no-drain --size 1024",
+        seconds_min=6.0,
+    ),
+    Case(
+        "slow-consumer",
+        Kind.MEMORY,
+        f"flat-out publisher, consumer of {SLOW_CONSUMER_RATE:,}/s, 1 KiB",
+        f"--no-drain --size 1024 --consume-rate {SLOW_CONSUMER_RATE} --ack-every 10 --prefetch 100",
+        seconds_min=6.0,
+    ),
+    Case("spawn", Kind.SPAWN, "start of an empty broker"),
+)
+BY_NAME: Final = {case.name: case for case in CASES}

@@ -1,0 +1,76 @@
+"""One repeat of one case against one broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any, Final
+
+from benches.brokers import Broker
+from benches.cases import Case, Kind
+from benches.load import run_load
+from benches.procstat import Usage, sample_tree
+from benches.summary import Repeat
+
+MIB: Final = 1024 * 1024
+# A broker that has just answered still loads modules or runs timers; then it is at rest.
+SETTLE_S: Final = 1.0
+# A publisher that could not write for so long is held back; shorter gaps are what socket buffers do.
+HELD_BACK_S: Final = 1.0
+# A publisher at most so much faster than its slow consumer runs at the consumer's speed.
+HELD_TO_CONSUMER: Final = 1.5
+
+
+def measure_load(broker: Broker, case: Case, number: int, seconds: float) -> Repeat:
+    usage, counts = run_load(broker.pid, broker.port, max(seconds, case.seconds_min), case.arguments)
+    error = counts.get("error")
+    metrics: dict[str, float] = {}
+    if error is None:
+        metrics = load_metrics(usage, counts)
+        if case.kind is Kind.MEMORY:
+            metrics["held_back"] = float(held_back(counts))
+    usage_fields = {k: v for k, v in dataclasses.asdict(usage).items() if not k.startswith("command_")}
+    return Repeat(
+        broker.name,
+        case.name,
+        number,
+        metrics,
+        usage.foreign_share,
+        error,
+        {"load": counts, "usage": usage_fields},
+    )
+
+
+def load_metrics(usage: Usage, counts: dict[str, Any]) -> dict[str, float]:
+    metrics = {
+        "published_per_s": float(counts["published_per_s"]),
+        "consumed_per_s": float(counts["consumed_per_s"]),
+        "cpu_us_per_msg": usage.cpu_s * 1e6 / max(1, counts["published"]),
+        "cores": usage.cores,
+        "rss_peak_mib": usage.rss_peak_bytes / MIB,
+        "blocked": float(counts["blocked"]),
+        "stall_max_s": float(counts["stall_max_s"]),
+        "generator_cores": float(counts["cpu_s"]) / usage.wall_s,
+    }
+    for name, key in (("e2e", "e2e_ms"), ("confirm", "confirm_ms")):
+        if counts[key] is not None:
+            for quantile in ("p50", "p99"):
+                metrics[f"{name}_{quantile}_ms"] = float(counts[key][quantile])
+    return metrics
+
+
+def held_back(counts: dict[str, Any]) -> bool:
+    if counts["blocked"] > 0 or counts["stall_max_s"] >= HELD_BACK_S:
+        return True
+    return bool(counts["consumed"] and counts["published"] <= HELD_TO_CONSUMER * counts["consumed"])
+
+
+def measure_spawn(broker: Broker, case: Case, number: int) -> Repeat:
+    """Starts the broker, lets it come to rest, and stops it."""
+    broker.start()
+    try:
+        time.sleep(SETTLE_S)
+        rss_bytes = sample_tree(broker.pid).rss_bytes
+    finally:
+        broker.stop()
+    return Repeat(broker.name, case.name, number, {"start_s": broker.start_s, "rss_idle_mib": rss_bytes / MIB})

@@ -1,0 +1,134 @@
+"""CPU time and memory of a process tree while a command runs, from /proc alone.
+
+`foreign_cpu_s` is the CPU that everything else used: neither the tree, nor the command, nor this
+process. If it is not small, the machine was shared and the figures say less.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class ProcessStat:
+    parent: int
+    cpu_s: float
+    """Its own and that of the children it has waited for."""
+    rss_bytes: int
+
+
+@dataclass(frozen=True)
+class TreeSample:
+    cpu_s: float
+    rss_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process tree used while a command ran, and the command's result."""
+
+    wall_s: float
+    cpu_s: float
+    rss_start_bytes: int
+    rss_peak_bytes: int
+    rss_end_bytes: int
+    foreign_cpu_s: float
+    steal_s: float
+    command_status: int
+    command_output: str
+    command_error: str
+
+    @property
+    def cores(self) -> float:
+        return self.cpu_s / self.wall_s
+
+    @property
+    def foreign_share(self) -> float:
+        """Share of the whole machine that others used, or that the hypervisor took."""
+        return (self.foreign_cpu_s + self.steal_s) / (self.wall_s * (os.cpu_count() or 1))
+
+
+def process_stat(pid: int) -> ProcessStat | None:
+    try:
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name in parentheses may contain anything; the fields start behind the last one.
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    ticks = sum(int(field) for field in fields[11:15])
+    return ProcessStat(int(fields[1]), ticks / TICKS_PER_S, int(fields[21]) * PAGE_BYTES)
+
+
+def sample_tree(root: int) -> TreeSample:
+    stats: dict[int, ProcessStat] = {}
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        stat = process_stat(int(entry))
+        if stat is not None:
+            stats[int(entry)] = stat
+            children.setdefault(stat.parent, []).append(int(entry))
+    cpu_s, rss_bytes, processes = 0.0, 0, 0
+    todo = [root]
+    while todo:
+        pid = todo.pop()
+        todo.extend(children.get(pid, ()))
+        if pid in stats:
+            cpu_s += stats[pid].cpu_s
+            rss_bytes += stats[pid].rss_bytes
+            processes += 1
+    return TreeSample(cpu_s, rss_bytes, processes)
+
+
+def machine_busy_s() -> tuple[float, float]:
+    """Seconds that all cores together were busy (neither idle nor waiting for a disk), and stolen seconds."""
+    first = Path("/proc/stat").read_text().split("\n", 1)[0]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) / TICKS_PER_S for field in first.split()[1:9])
+    return user + nice + system + irq + softirq, steal
+
+
+def run_and_measure(root: int, command: Sequence[str], timeout_s: float, interval_s: float = 0.1) -> Usage:
+    """Runs the command while sampling the tree of `root`. A command that outlives `timeout_s` is killed."""
+    before, (busy_before, steal_before), own_before = sample_tree(root), machine_busy_s(), os.times()
+    peak = before.rss_bytes
+    started = time.monotonic()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err)
+        while process.poll() is None:
+            try:
+                process.wait(interval_s)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() - started > timeout_s:
+                    process.kill()
+            peak = max(peak, sample_tree(root).rss_bytes)
+        wall_s = time.monotonic() - started
+        out.seek(0)
+        err.seek(0)
+        output, error = out.read().decode(errors="replace"), err.read().decode(errors="replace")
+    after, (busy_after, steal_after), own_after = sample_tree(root), machine_busy_s(), os.times()
+    cpu_s = after.cpu_s - before.cpu_s
+    own_s = sum(own_after[:4]) - sum(own_before[:4])
+    return Usage(
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        rss_start_bytes=before.rss_bytes,
+        rss_peak_bytes=max(peak, after.rss_bytes),
+        rss_end_bytes=after.rss_bytes,
+        foreign_cpu_s=max(0.0, busy_after - busy_before - cpu_s - own_s),
+        steal_s=steal_after - steal_before,
+        command_status=process.returncode,
+        command_output=output,
+        command_error=error,
+    )

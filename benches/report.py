@@ -1,0 +1,145 @@
+"""The result as Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benches.cases import CASES, Case, Kind
+from benches.summary import PENSTOCK, RABBITMQ, Summary
+from benches.targets import TARGETS, Target
+
+ABSENT: Final = "-"
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    metric: str
+    digits: int
+    ratio: bool = True
+    spread: bool = False
+
+
+CONSUMED: Final = Column("consumed/s", "consumed_per_s", 0, spread=True)
+CPU: Final = Column("CPU µs/message", "cpu_us_per_msg", 1)
+RSS_PEAK: Final = Column("peak RSS MiB", "rss_peak_mib", 0, ratio=False)
+SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
+    ("Throughput, 100-byte transient messages", Kind.THROUGHPUT, (CONSUMED, CPU, RSS_PEAK)),
+    (
+        "Publisher confirms",
+        Kind.CONFIRM,
+        (
+            CONSUMED,
+            CPU,
+            Column("confirm p50 ms", "confirm_p50_ms", 2),
+            Column("confirm p99 ms", "confirm_p99_ms", 2),
+        ),
+    ),
+    (
+        "End-to-end latency at a tenth of RabbitMQ's load",
+        Kind.LATENCY,
+        (Column("p50 ms", "e2e_p50_ms", 3), Column("p99 ms", "e2e_p99_ms", 3), CPU),
+    ),
+    (
+        "Memory when nobody keeps up",
+        Kind.MEMORY,
+        (
+            RSS_PEAK,
+            Column("published/s", "published_per_s", 0, ratio=False),
+            Column("consumed/s", "consumed_per_s", 0, ratio=False),
+            Column("longest stall s", "stall_max_s", 1, ratio=False),
+            Column("connection.blocked", "blocked", 0, ratio=False),
+        ),
+    ),
+    (
+        "Start and rest",
+        Kind.SPAWN,
+        (
+            Column("start to accepting s", "start_s", 2),
+            Column("idle RSS MiB", "rss_idle_mib", 0),
+        ),
+    ),
+)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def number(value: float | None, digits: int) -> str:
+    return ABSENT if value is None else f"{value:,.{digits}f}"
+
+
+def ratio_text(value: float | None) -> str:
+    return ABSENT if value is None else f"**{value:.2f}**"
+
+
+def cell(summary: Summary, broker: str, case: Case, column: Column) -> str:
+    text = number(summary.median(broker, case.name, column.metric), column.digits)
+    values = summary.values(broker, case.name, column.metric)
+    if column.spread and len(values) > 1:
+        text += f" ({number(min(values), column.digits)}..{number(max(values), column.digits)})"
+    return text
+
+
+def section(summary: Summary, title: str, cases: Sequence[Case], columns: Sequence[Column]) -> str:
+    brokers = summary.brokers()
+    compared = PENSTOCK in brokers and RABBITMQ in brokers
+    head = ["case"]
+    for column in columns:
+        head += [f"{broker} {column.title}" for broker in brokers]
+        if compared and column.ratio:
+            head.append("ratio")
+    rows: list[list[str]] = []
+    for case in cases:
+        row = [f"{case.title} (`{case.name}`)" + (" ~" if summary.doubtful(case.name) else "")]
+        for column in columns:
+            row += [cell(summary, broker, case, column) for broker in brokers]
+            if compared and column.ratio:
+                row.append(ratio_text(summary.ratio(case.name, column.metric)))
+        rows.append(row)
+    return f"## {title}\n\n{table(head, rows)}"
+
+
+def target_row(target: Target, summary: Summary) -> list[str]:
+    sign = "≥" if target.at_least else "≤"
+    unit = " of RabbitMQ" if target.relative else ""
+    met = target.met(summary)
+    verdict = "not measured" if met is None else "yes" if met else "**no**"
+    doubt = " ~" if summary.doubtful(target.case) else ""
+    measured = number(target.measured(summary), 2) + doubt
+    return [f"`{target.case}`: {target.text}", f"{sign} {target.bound:g}{unit}", measured, verdict]
+
+
+def targets_section(summary: Summary) -> str:
+    rows = [target_row(t, summary) for t in TARGETS if t.case in summary.measured_cases()]
+    return f"## Targets\n\n{table(['what', 'target', 'measured', 'met'], rows)}"
+
+
+def notes(summary: Summary) -> str:
+    lines: list[str] = []
+    disturbed = sum(r.disturbed for r in summary.repeats)
+    if disturbed:
+        lines.append(
+            f"- {disturbed} of {len(summary.repeats)} repeats were disturbed: other processes used more than "
+            "a tenth of the machine. They are left out where undisturbed ones exist; ~ marks figures that rest on them."
+        )
+    lines += [f"- FAILED: {r.case}, {r.broker}, repeat {r.number + 1}: {r.error}" for r in summary.errors()]
+    return "\n".join(lines)
+
+
+def markdown(summary: Summary, machine: str) -> str:
+    measured = summary.measured_cases()
+    parts = ["# penstock beside RabbitMQ", machine]
+    for title, kind, columns in SECTIONS:
+        cases = [case for case in CASES if case.kind is kind and case.name in measured]
+        if cases:
+            parts.append(section(summary, title, cases, columns))
+    parts.append(targets_section(summary))
+    text = notes(summary)
+    if text:
+        parts.append(f"## Notes\n\n{text}")
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,69 @@
+"""Repeats and what they come to: medians per broker, and penstock divided by RabbitMQ."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+PENSTOCK: Final = "penstock"
+RABBITMQ: Final = "RabbitMQ"
+# Others used more than this share of the machine: the repeat is marked, and left out where others suffice.
+DISTURBED_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Repeat:
+    broker: str
+    case: str
+    number: int
+    metrics: dict[str, float]
+    foreign_share: float = 0.0
+    error: str | None = None
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def disturbed(self) -> bool:
+        return self.foreign_share > DISTURBED_SHARE
+
+    def as_json(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "disturbed": self.disturbed}
+
+
+class Summary:
+    def __init__(self) -> None:
+        self.repeats: list[Repeat] = []
+
+    def add(self, repeat: Repeat) -> None:
+        self.repeats.append(repeat)
+
+    def of(self, broker: str, case: str) -> list[Repeat]:
+        """The repeats that count: those that succeeded, and of these the undisturbed ones if there are any."""
+        good = [r for r in self.repeats if r.broker == broker and r.case == case and r.error is None and r.metrics]
+        return [r for r in good if not r.disturbed] or good
+
+    def values(self, broker: str, case: str, metric: str) -> list[float]:
+        return [r.metrics[metric] for r in self.of(broker, case) if metric in r.metrics]
+
+    def median(self, broker: str, case: str, metric: str) -> float | None:
+        values = self.values(broker, case, metric)
+        return statistics.median(values) if values else None
+
+    def ratio(self, case: str, metric: str) -> float | None:
+        ours, theirs = self.median(PENSTOCK, case, metric), self.median(RABBITMQ, case, metric)
+        return ours / theirs if ours is not None and theirs else None
+
+    def doubtful(self, case: str) -> bool:
+        """Whether a figure of this case rests on disturbed repeats."""
+        return any(r.disturbed for broker in (PENSTOCK, RABBITMQ) for r in self.of(broker, case))
+
+    def errors(self) -> list[Repeat]:
+        return [r for r in self.repeats if r.error is not None]
+
+    def measured_cases(self) -> set[str]:
+        return {r.case for r in self.repeats}
+
+    def brokers(self) -> list[str]:
+        present = {r.broker for r in self.repeats}
+        return [name for name in (PENSTOCK, RABBITMQ) if name in present]

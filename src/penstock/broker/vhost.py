@@ -1,0 +1,287 @@
+"""A virtual host: its exchanges, queues and bindings, and where a message goes.
+
+Owns the registries. Names are looked up here and nowhere else; every refusal has RabbitMQ's code and text. Whatever
+changes the topology counts `topology_version` up, and publishers forget the routes they remember.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from penstock import limits
+from penstock.backing.backing_queue import BackingQueue, BackingQueues, BackingWork
+from penstock.broker import arguments as args
+from penstock.clock import Clock
+from penstock.errors import (
+    ChannelException,
+    access_refused,
+    not_found,
+    precondition_failed,
+    resource_locked,
+)
+from penstock.fields import Table
+from penstock.message import ConfirmToken, Envelope
+from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.queue import Queue, QueueOwner
+from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Destination
+from penstock.routing.exchange import Exchange
+from penstock.routing.factory import PREDECLARED, make_exchange, make_predeclared
+from penstock.routing.router import Router
+
+PREDECLARED_NAMES = frozenset(name for name, _, _ in PREDECLARED)
+
+
+class VHost(QueueOwner):
+    """One virtual host."""
+
+    def __init__(self, name: str, backings: BackingQueues, clock: Clock, expiries: ExpirySchedule) -> None:
+        self.name = name
+        self.exchanges: dict[str, Exchange] = make_predeclared()
+        self.queues: dict[str, Queue] = {}
+        # Counts every change of exchanges, queues and bindings.
+        self.topology_version = 0
+        self._router = Router(self.exchanges)
+        self._backings = backings
+        self._clock = clock
+        self._expiries = expiries
+        # Bindings by what they lead to, so that a deletion finds them.
+        self._bindings_to: dict[Destination, dict[BindingKey, Binding]] = {}
+        self._bindings_count = 0
+        # Exclusive queues by the connection that owns them.
+        self._exclusive: dict[object, dict[str, Queue]] = {}
+
+    # --- looking up ---------------------------------------------------------------------------------
+
+    def exchange(self, name: str) -> Exchange:
+        found = self.exchanges.get(name)
+        if found is None:
+            raise not_found(f"no exchange '{name}' in vhost '{self.name}'")
+        return found
+
+    def queue(self, name: str, user_of: object) -> Queue:
+        """The queue, if it exists and this connection may use it."""
+        found = self.queues.get(name)
+        if found is None:
+            raise not_found(f"no queue '{name}' in vhost '{self.name}'")
+        if found.exclusive_owner is not None and found.exclusive_owner is not user_of:
+            raise self._locked(found)
+        return found
+
+    def _locked(self, queue: Queue) -> ChannelException:
+        return resource_locked(
+            f"cannot obtain exclusive access to locked {queue.describe()}. It could be originally declared on another"
+            " connection or the exclusive property value does not match that of the original declaration."
+        )
+
+    def route(self, exchange: Exchange, routing_keys: list[str], headers: Table | None) -> list[Queue]:
+        """The queues that a message goes to."""
+        queues = self.queues
+        found: list[Queue] = []
+        for name in self._router.route(exchange, routing_keys, headers):
+            queue = queues.get(name)
+            if queue is not None:
+                found.append(queue)
+        return found
+
+    def route_needs_headers(self, exchange: Exchange) -> bool:
+        """Whether `route` looks at the headers, so that its answer must not be remembered by routing key."""
+        return self._router.needs_headers(exchange)
+
+    # --- exchanges ----------------------------------------------------------------------------------
+
+    def declare_exchange(
+        self, name: str, type_name: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table
+    ) -> Exchange:
+        """Make an exchange, or check that the one that exists is as declared."""
+        described = f"exchange '{name}' in vhost '{self.name}'"
+        existing = self.exchanges.get(name)
+        if existing is not None:
+            args.check_equal("type", described, type_name, existing.type_name)
+            args.check_equal("durable", described, durable, existing.durable)
+            args.check_equal("auto_delete", described, auto_delete, existing.auto_delete)
+            args.check_equal("internal", described, internal, existing.internal)
+            args.check_equal_arguments(args.COMPARED_EXCHANGE_ARGUMENTS, described, arguments, existing.arguments)
+            return existing
+        if name.startswith("amq."):
+            raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        if len(self.exchanges) >= limits.EXCHANGES_PER_VHOST_MAX:
+            raise precondition_failed(f"vhost '{self.name}' has its {limits.EXCHANGES_PER_VHOST_MAX} exchanges already")
+        exchange = make_exchange(type_name, name, durable, auto_delete, internal, arguments)
+        self.exchanges[name] = exchange
+        self.topology_version += 1
+        return exchange
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        """Delete an exchange and every binding from and to it; an unknown one is deleted already."""
+        if name == "":
+            raise access_refused("operation not permitted on the default exchange")
+        if name in PREDECLARED_NAMES or name.startswith("amq."):
+            raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.has_bindings:
+            raise precondition_failed(f"exchange '{name}' in vhost '{self.name}' in use")
+        self._remove_exchange(exchange)
+
+    def _remove_exchange(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.name]
+        self.topology_version += 1
+        for binding in exchange.bindings():
+            exchange.unbind(binding)
+            self._forget_binding(binding)
+        self._remove_bindings_to((EXCHANGE, exchange.name))
+
+    # --- queues -------------------------------------------------------------------------------------
+
+    def declare_queue(
+        self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table, declarer: object
+    ) -> Queue:
+        """Make a queue, or check that the one that exists is as declared.
+
+        `owner` is the connection of an exclusive queue; `declarer` the connection that declares.
+        """
+        existing = self.queues.get(name)
+        if existing is not None:
+            self._check_declared_alike(existing, durable, auto_delete, owner, arguments, declarer)
+            return existing
+        if name.startswith("amq."):
+            raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        return self._make_queue(name, durable, auto_delete, owner, arguments)
+
+    def declare_server_named_queue(
+        self, durable: bool, auto_delete: bool, owner: object | None, arguments: Table
+    ) -> Queue:
+        """A new queue with a name that nobody has."""
+        return self._make_queue(f"amq.gen-{secrets.token_urlsafe(16)}", durable, auto_delete, owner, arguments)
+
+    def _make_queue(
+        self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table
+    ) -> Queue:
+        described = f"queue '{name}' in vhost '{self.name}'"
+        args.check_queue_arguments(arguments, described)
+        if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
+            raise precondition_failed(f"vhost '{self.name}' has its {limits.QUEUES_PER_VHOST_MAX} queues already")
+        backing = self._backings.open(secrets.token_hex(16), durable, None, self._callback_for(name))
+        queue = Queue(
+            name, self.name, durable, auto_delete, owner, arguments, backing, self._clock, self._expiries, self
+        )
+        self.queues[name] = queue
+        self.topology_version += 1
+        if owner is not None:
+            self._exclusive.setdefault(owner, {})[name] = queue
+        return queue
+
+    def _callback_for(self, name: str) -> AsyncCallbackTo:
+        return AsyncCallbackTo(self, name)
+
+    def _check_declared_alike(
+        self,
+        queue: Queue,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        arguments: Table,
+        declarer: object,
+    ) -> None:
+        if queue.exclusive_owner is not owner and (queue.exclusive_owner is not declarer or owner is None):
+            raise self._locked(queue)
+        described = queue.describe()
+        args.check_equal("durable", described, durable, queue.durable)
+        args.check_equal("auto_delete", described, auto_delete, queue.auto_delete)
+        args.check_equal_arguments(args.COMPARED_QUEUE_ARGUMENTS, described, arguments, queue.arguments)
+
+    def delete_queue(self, queue: Queue, if_unused: bool, if_empty: bool) -> int:
+        """Delete a queue with its bindings; return how many messages were ready."""
+        if if_unused and queue.consumer_count():
+            raise precondition_failed(f"{queue.describe()} in use")
+        if if_empty and len(queue):
+            raise precondition_failed(f"{queue.describe()} not empty")
+        return self._remove_queue(queue)
+
+    def _remove_queue(self, queue: Queue) -> int:
+        del self.queues[queue.name]
+        self.topology_version += 1
+        if queue.exclusive_owner is not None:
+            owned = self._exclusive.get(queue.exclusive_owner)
+            if owned is not None:
+                owned.pop(queue.name, None)
+        self._remove_bindings_to((QUEUE, queue.name))
+        return queue.delete()
+
+    def last_consumer_gone(self, queue: Queue) -> None:
+        if queue.auto_delete and not queue.deleted:
+            self._remove_queue(queue)
+
+    def connection_closed(self, owner: object) -> None:
+        """Delete the exclusive queues of a connection."""
+        for queue in list(self._exclusive.pop(owner, {}).values()):
+            if not queue.deleted:
+                self._remove_queue(queue)
+
+    # --- bindings -----------------------------------------------------------------------------------
+
+    def bind(self, binding: Binding) -> None:
+        """Bind; binding again what is bound is fine. The ends exist: callers looked them up."""
+        source = self.exchanges[binding.source]
+        known = self._bindings_to.setdefault(binding.destination, {})
+        if binding.key not in known and self._bindings_count >= limits.BINDINGS_PER_VHOST_MAX:
+            raise precondition_failed(f"vhost '{self.name}' has its {limits.BINDINGS_PER_VHOST_MAX} bindings already")
+        if source.bind(binding):
+            known[binding.key] = binding
+            self._bindings_count += 1
+            self.topology_version += 1
+
+    def unbind(self, binding: Binding) -> None:
+        """Unbind; what was not bound is unbound already. An auto-delete exchange goes with its last binding."""
+        source = self.exchanges[binding.source]
+        if source.unbind(binding):
+            self._forget_binding(binding)
+            self.topology_version += 1
+            self._delete_if_unused(source)
+
+    def _remove_bindings_to(self, destination: Destination) -> None:
+        for binding in list(self._bindings_to.get(destination, {}).values()):
+            source = self.exchanges.get(binding.source)
+            self._forget_binding(binding)
+            if source is not None and source.unbind(binding):
+                self._delete_if_unused(source)
+        self._bindings_to.pop(destination, None)
+
+    def _forget_binding(self, binding: Binding) -> None:
+        known = self._bindings_to.get(binding.destination)
+        if known is not None and known.pop(binding.key, None) is not None:
+            self._bindings_count -= 1
+            if not known:
+                del self._bindings_to[binding.destination]
+
+    def _delete_if_unused(self, exchange: Exchange) -> None:
+        if exchange.auto_delete and not exchange.has_bindings and exchange.name in self.exchanges:
+            self._remove_exchange(exchange)
+
+    # --- the whole vhost ------------------------------------------------------------------------------
+
+    def publish(
+        self, queues: Sequence[Queue], envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None
+    ) -> None:
+        """Hand a run to the queues it was routed to."""
+        for queue in queues:
+            queue.publish(envelope, bodies, confirm)
+
+    def ram_bytes(self) -> int:
+        return sum(queue.backing.ram_bytes() for queue in self.queues.values())
+
+
+class AsyncCallbackTo:
+    """Brings results of I/O to a queue's backing on the broker's thread, or drops them when the queue is gone."""
+
+    def __init__(self, vhost: VHost, queue_name: str) -> None:
+        self._vhost = vhost
+        self._queue_name = queue_name
+
+    def __call__(self, kind: str, work: BackingWork) -> None:
+        queue = self._vhost.queues.get(self._queue_name)
+        if queue is not None:
+            backing: BackingQueue = queue.backing
+            backing.invoke(kind, work)

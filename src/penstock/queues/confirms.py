@@ -1,0 +1,122 @@
+"""Publisher confirms of one channel: which publishes are settled, and how few frames say so.
+
+What it owns: the numbering of publishes since confirm.select, the runs that are still unsettled, and the settled ones
+that the client has not been told. `flush` turns those into acks: one with multiple=true for everything below the
+oldest unsettled publish, single ones for what lies above it, nacks one by one.
+
+Life of the data: `open_run` when a run was published, `complete`/`refuse` of its token when the queues have spoken
+(inside the publish for queues in memory, after a sync for durable ones), `flush` at the end of the turn.
+
+Invariants
+  1. Each publish number is reported exactly once, as ack or as nack.
+  2. multiple=true is only used for a number below which nothing is unsettled and nothing waits to be nacked.
+Nothing survives a crash: clients repeat what was not confirmed. It does not encode frames.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import final
+
+from penstock.message import ConfirmToken
+
+
+class ConfirmSink(ABC):
+    """Is told when a ledger has something to flush; the channel."""
+
+    @abstractmethod
+    def confirms_ready(self) -> None:
+        """`ConfirmLedger.flush` has something to say."""
+
+
+@final
+class PublishedRun(ConfirmToken):
+    """A run of publishes on its way to being confirmed."""
+
+    __slots__ = ("count", "first", "ledger", "refused", "settled")
+
+    def __init__(self, ledger: ConfirmLedger, first: int, count: int, waiting: int) -> None:
+        super().__init__(waiting)
+        self.ledger = ledger
+        self.first = first
+        self.count = count
+        self.settled = False
+        self.refused = False
+
+    def complete(self) -> None:
+        if not self.settled:
+            self.settled = True
+            self.ledger.settled(self)
+
+    def refuse(self) -> None:
+        self.refused = True
+        self.complete()
+
+
+@final
+class ConfirmLedger:
+    """The confirms of one channel."""
+
+    __slots__ = ("_next", "_open", "_ready", "_sink")
+
+    def __init__(self, sink: ConfirmSink) -> None:
+        self._sink = sink
+        # The number of the next publish.
+        self._next = 1
+        # Runs in the order of publishing; settled ones leave when they reach the left end.
+        self._open: deque[PublishedRun] = deque()
+        # Settled, not yet told.
+        self._ready: list[PublishedRun] = []
+
+    def open_run(self, count: int, waiting: int) -> PublishedRun:
+        """Number a run of publishes that `waiting` queues must confirm; with 0 the caller completes it."""
+        run = PublishedRun(self, self._next, count, waiting)
+        self._next += count
+        self._open.append(run)
+        return run
+
+    def settled(self, run: PublishedRun) -> None:
+        if not self._ready:
+            self._sink.confirms_ready()
+        self._ready.append(run)
+
+    def unsettled_count(self) -> int:
+        return sum([run.count for run in self._open if not run.settled])
+
+    def flush(self) -> list[tuple[int, bool, bool]]:
+        """What to send: (number, multiple, is_ack) in order."""
+        ready = self._ready
+        if not ready:
+            return []
+        self._ready = []
+        waiting = self._open
+        while waiting and waiting[0].settled:
+            waiting.popleft()
+        oldest = waiting[0].first if waiting else self._next
+        out: list[tuple[int, bool, bool]] = []
+        last_below = 0
+        count_below = 0
+        for run in ready:
+            if run.refused:
+                return _one_by_one(ready)
+            if run.first < oldest:
+                last_below = max(last_below, run.first + run.count - 1)
+                count_below += run.count
+        if count_below:
+            out.append((last_below, count_below > 1, True))
+        for run in ready:
+            if run.first > oldest:
+                out.extend(_singles(run))
+        return out
+
+
+def _one_by_one(runs: list[PublishedRun]) -> list[tuple[int, bool, bool]]:
+    out: list[tuple[int, bool, bool]] = []
+    for run in runs:
+        out.extend(_singles(run))
+    return out
+
+
+def _singles(run: PublishedRun) -> list[tuple[int, bool, bool]]:
+    return [(number, False, not run.refused) for number in range(run.first, run.first + run.count)]

@@ -1,0 +1,61 @@
+"""When do messages at the heads of queues expire: one schedule for all queues of a broker.
+
+What it owns: a heap of (due, queue). A queue is armed for the expiry of its head message and comes back when that is
+due; it drops what has expired there and arms itself again. The server asks for the next due time and sets one timer.
+
+Invariants
+  1. A queue is armed at most once for a due time that counts: an entry whose time differs from the queue's own
+     `armed_ms` is stale and is skipped.
+  2. `next_due_ms` is never later than the expiry of any armed queue's head.
+Nothing survives a crash: queues are armed anew when they are opened. It does not look at messages, and it only knows the
+time that it is given.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from heapq import heappop, heappush
+
+
+class Expiring(ABC):
+    """Something with a due time; a queue."""
+
+    # The time for which it is armed, -1 when it is not. Changed by the schedule only.
+    armed_ms: int = -1
+
+    @abstractmethod
+    def expire_due(self, now_ms: int) -> None:
+        """The time has come. May arm itself again."""
+
+
+class ExpirySchedule:
+    """All armed queues, the earliest first."""
+
+    def __init__(self) -> None:
+        # (due, number, queue); the number keeps the heap from comparing queues.
+        self._heap: list[tuple[int, int, Expiring]] = []
+        self._number = 0
+
+    def arm(self, queue: Expiring, due_ms: int) -> None:
+        """Wake the queue at `due_ms`, unless it wakes earlier anyway."""
+        if 0 <= queue.armed_ms <= due_ms:
+            return
+        queue.armed_ms = due_ms
+        self._number += 1
+        heappush(self._heap, (due_ms, self._number, queue))
+
+    def next_due_ms(self) -> int:
+        """The earliest due time; -1 when nothing is armed."""
+        heap = self._heap
+        while heap and heap[0][2].armed_ms != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else -1
+
+    def run_due(self, now_ms: int) -> None:
+        """Wake every queue whose time has come."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            due_ms, _, queue = heappop(heap)
+            if queue.armed_ms == due_ms:
+                queue.armed_ms = -1
+                queue.expire_due(now_ms)

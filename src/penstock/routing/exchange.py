@@ -1,0 +1,129 @@
+"""An exchange: the contract of all types, and what they have in common.
+
+Owns: an exchange's attributes and its bindings by identity. Each type adds an index of its own that answers
+`matches` without looking at bindings that cannot match.
+Life: made by `factory.make_exchange` at exchange.declare, kept in the vhost's registry, dropped at
+exchange.delete or, when it is auto-delete, by the broker after the last unbind.
+
+Invariants
+1. A binding is there once, however often it is bound; `bind` and `unbind` say whether they changed anything.
+2. The type's index knows the same bindings as `bindings()`, no others.
+3. `matches` changes nothing and remembers nothing: equal bindings and equal messages give equal answers, in
+   the order in which the bindings were made or in which the index is walked. Who caches answers forgets them
+   when a binding or an exchange comes or goes.
+4. The answer of `matches` has each destination once, and belongs to the caller.
+
+A crash leaves nothing: durable exchanges and bindings are declared again from the definitions.
+Does not: check permissions, names, or that a destination exists; follow other exchanges (`router` does).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from penstock.fields import Table
+from penstock.routing.bindings import EXCHANGE, Binding, BindingKey, Destination
+
+
+class Exchange(ABC):
+    """Where messages are published to. `matches` says where they go from here."""
+
+    __slots__ = (
+        "_bindings",
+        "_targets",
+        "alternate",
+        "arguments",
+        "auto_delete",
+        "durable",
+        "internal",
+        "name",
+    )
+
+    # As exchange.declare names it.
+    type_name: ClassVar[str] = ""
+    # Whether `matches` looks at the headers; otherwise None may be passed.
+    needs_headers: ClassVar[bool] = False
+    # Whether `matches` looks at the routing key; otherwise one call does for all keys of a message.
+    needs_routing_key: ClassVar[bool] = True
+
+    def __init__(self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table) -> None:
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments
+        # Where messages go that match nothing here; None = nowhere. A policy may set it later.
+        self.alternate: str | None = _alternate(arguments)
+        self._bindings: dict[BindingKey, Binding] = {}
+        # Exchanges bound to this one, with the number of their bindings.
+        self._targets: dict[str, int] = {}
+
+    def bind(self, binding: Binding) -> bool:
+        """Add a binding; False when it was there already. Refuses what `validate_binding` refuses."""
+        self.validate_binding(binding)
+        if binding.key in self._bindings:
+            return False
+        self._bindings[binding.key] = binding
+        kind, name = binding.destination
+        if kind == EXCHANGE:
+            self._targets[name] = self._targets.get(name, 0) + 1
+        self._add(binding)
+        return True
+
+    def unbind(self, binding: Binding) -> bool:
+        """Remove a binding; False when it was not there, which AMQP takes for success."""
+        assert binding.source == self.name
+        known = self._bindings.pop(binding.key, None)
+        if known is None:
+            return False
+        kind, name = known.destination
+        if kind == EXCHANGE:
+            left = self._targets[name] - 1
+            if left:
+                self._targets[name] = left
+            else:
+                del self._targets[name]
+        self._remove(known)
+        return True
+
+    def bindings(self) -> list[Binding]:
+        """All bindings, oldest first."""
+        return list(self._bindings.values())
+
+    @property
+    def has_bindings(self) -> bool:
+        return bool(self._bindings)
+
+    def exchange_targets(self) -> list[str]:
+        """Names of the exchanges that some binding of this one leads to."""
+        return list(self._targets)
+
+    def validate_binding(self, binding: Binding) -> None:
+        """Raise PRECONDITION_FAILED when this type has no use for the binding's key or arguments."""
+        assert binding.source == self.name
+
+    @abstractmethod
+    def matches(self, routing_key: str, headers: Table | None) -> list[Destination]:
+        """Where a message goes from here; each destination once."""
+
+    @abstractmethod
+    def _add(self, binding: Binding) -> None:
+        """A binding came: tell the index."""
+
+    @abstractmethod
+    def _remove(self, binding: Binding) -> None:
+        """A binding went: tell the index."""
+
+
+def _alternate(arguments: Table) -> str | None:
+    field = arguments.get("alternate-exchange")
+    if field is None:
+        return None
+    code, value = field
+    # The broker refuses other types at the declaration, with the vhost in its text.
+    if code != "S" or not isinstance(value, bytes):
+        return None
+    # RabbitMQ reaches the default exchange from no other one, not as an alternate either: "" leads nowhere.
+    # A name that is not UTF-8 is nobody's name, and stays a name that does not exist.
+    return value.decode("utf-8", "surrogateescape") or None

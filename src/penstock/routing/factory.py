@@ -1,0 +1,63 @@
+"""Makes exchanges by the name of their type, and names those that every vhost has from the start.
+
+Owns: nothing but the two tables. Crash: nothing to lose.
+
+Invariants
+1. Every type that a client may declare is in EXCHANGE_TYPES, and `make_exchange` knows no other.
+2. Every row of PREDECLARED is durable and not auto-delete; clients can neither declare nor delete them.
+
+Does not: check names, permissions or whether the exchange exists already.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock import errors
+from penstock.fields import Table
+from penstock.routing.default import DefaultExchange
+from penstock.routing.direct import DirectExchange
+from penstock.routing.exchange import Exchange
+from penstock.routing.fanout import FanoutExchange
+from penstock.routing.headers import HeadersExchange
+from penstock.routing.topic import TopicExchange
+
+EXCHANGE_TYPES: Final = ("direct", "fanout", "headers", "topic")
+
+# Name, type, internal.
+PREDECLARED: Final[tuple[tuple[str, str, bool], ...]] = (
+    ("", "direct", False),
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+    ("amq.topic", "topic", False),
+)
+
+
+def make_exchange(
+    type_name: str, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table
+) -> Exchange:
+    """A new exchange without bindings. An unknown type closes the connection, as in RabbitMQ."""
+    assert name, "the default exchange is not declared"
+    if type_name == "direct":
+        return DirectExchange(name, durable, auto_delete, internal, arguments)
+    if type_name == "fanout":
+        return FanoutExchange(name, durable, auto_delete, internal, arguments)
+    if type_name == "topic":
+        return TopicExchange(name, durable, auto_delete, internal, arguments)
+    if type_name == "headers":
+        return HeadersExchange(name, durable, auto_delete, internal, arguments)
+    raise errors.command_invalid(f"unknown exchange type '{type_name}'")
+
+
+def make_predeclared() -> dict[str, Exchange]:
+    """The exchanges of a new vhost, by name."""
+    exchanges: dict[str, Exchange] = {}
+    for name, type_name, internal in PREDECLARED:
+        if name:
+            exchanges[name] = make_exchange(type_name, name, True, False, internal, {})
+        else:
+            exchanges[name] = DefaultExchange()
+    return exchanges

@@ -1,0 +1,115 @@
+"""From an exchange to queues: follows bindings between exchanges, and alternate exchanges.
+
+Owns: nothing; it reads the vhost's registry of exchanges. Crash: nothing to lose.
+
+Invariants
+1. A queue is in the answer at most once, however many ways lead to it.
+2. An exchange is visited at most once per message, so cycles end.
+3. The alternate of an exchange is visited when the exchange itself matched nothing for any of the routing
+   keys. That the exchanges it matched led nowhere does not count: as in RabbitMQ, a match is a match.
+4. Names of exchanges that do not exist lead nowhere.
+5. The order of the answer is that of a breadth-first walk: the same for the same bindings and message.
+
+Does not: know queues. The default exchange answers with names, and the caller drops those that are nobody's.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from penstock.fields import Table
+from penstock.routing.bindings import QUEUE, Destination
+from penstock.routing.exchange import Exchange
+
+
+@final
+class Router:
+    """Routes over the exchanges of one vhost."""
+
+    __slots__ = ("_exchanges",)
+
+    def __init__(self, exchanges: dict[str, Exchange]) -> None:
+        # The registry itself, not a copy: it changes under us.
+        self._exchanges = exchanges
+
+    def route(self, exchange: Exchange, routing_keys: list[str], headers: Table | None) -> list[str]:
+        """Names of the queues that a message with these routing keys goes to.
+
+        `headers` may be None where `needs_headers(exchange)` is False, and is where the message has none.
+        """
+        found = _matches(exchange, routing_keys, headers)
+        if not found:
+            if exchange.alternate is None:
+                return []
+            return self._route_on(exchange, found, routing_keys, headers)
+        queues: list[str] = []
+        for kind, name in found:
+            if kind != QUEUE:
+                return self._route_on(exchange, found, routing_keys, headers)
+            queues.append(name)
+        return queues
+
+    def needs_headers(self, exchange: Exchange) -> bool:
+        """Whether an answer of `route` may depend on the headers; if not, it can be remembered by routing key.
+
+        That holds until a binding or an exchange of the vhost comes or goes.
+        """
+        if exchange.needs_headers:
+            return True
+        seen = {exchange.name}
+        waiting = [exchange]
+        while waiting:
+            exchange = waiting.pop()
+            names = exchange.exchange_targets()
+            if exchange.alternate is not None:
+                names.append(exchange.alternate)
+            for name in names:
+                if name in seen:
+                    continue
+                seen.add(name)
+                target = self._exchanges.get(name)
+                if target is None:
+                    continue
+                if target.needs_headers:
+                    return True
+                waiting.append(target)
+        return False
+
+    def _route_on(
+        self, exchange: Exchange, found: list[Destination], routing_keys: list[str], headers: Table | None
+    ) -> list[str]:
+        """The walk, when `found` has more than queues in it or nothing: it is what `exchange` matched."""
+        queues: dict[str, None] = {}
+        seen = {exchange.name}
+        waiting: list[Exchange] = []
+        position = 0
+        while True:
+            exchange_names: list[str] = []
+            for kind, name in found:
+                if kind == QUEUE:
+                    queues[name] = None
+                else:
+                    exchange_names.append(name)
+            if not found and exchange.alternate is not None:
+                exchange_names.append(exchange.alternate)
+            for name in exchange_names:
+                target = self._exchanges.get(name)
+                if target is not None and name not in seen:
+                    seen.add(name)
+                    waiting.append(target)
+            if position == len(waiting):
+                return list(queues)
+            exchange = waiting[position]
+            position += 1
+            found = _matches(exchange, routing_keys, headers)
+
+
+def _matches(exchange: Exchange, routing_keys: list[str], headers: Table | None) -> list[Destination]:
+    """What an exchange matches for any of the keys (a message has more than one with CC or BCC)."""
+    if len(routing_keys) == 1 or not exchange.needs_routing_key:
+        return exchange.matches(routing_keys[0], headers)
+    found: dict[Destination, None] = {}
+    for routing_key in routing_keys:
+        for destination in exchange.matches(routing_key, headers):
+            found[destination] = None
+    return list(found)

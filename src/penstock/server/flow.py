@@ -1,0 +1,84 @@
+"""Holding publishers back: by the pace of the consumers they feed, and by the memory alarm.
+
+A publisher that is faster than its consumers would only grow a backlog. So a connection that has fed a queue whose
+consumers are behind is not read for a while: until they have caught up, or until it shows that they do not take
+messages at a good pace anyway (then a backlog is what the publisher wants, and the memory alarm is the limit).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+
+
+class HeldQueue:
+    """A queue that is behind, and the publishers that wait for it."""
+
+    __slots__ = ("connections", "delivered_before")
+
+    def __init__(self, delivered_before: int) -> None:
+        self.connections: list[Connection] = []
+        self.delivered_before = delivered_before
+
+
+class PublisherFlow:
+    """Which publishers are held back, and why."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # Looked at by the scheduler after each turn.
+        self.holding: dict[Queue, HeldQueue] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def after_publish(self, connection: Connection, queues: list[Queue]) -> None:
+        """The connection has published to these queues; hold it if one of them is behind."""
+        for queue in queues:
+            if (
+                len(queue.backing) > limits.HOLD_READY_MESSAGES or queue.backing.ready_bytes() > limits.HOLD_READY_BYTES
+            ) and queue.consumer_count():
+                self._hold(connection, queue)
+                return
+
+    def _hold(self, connection: Connection, queue: Queue) -> None:
+        held = self.holding.get(queue)
+        if held is None:
+            held = self.holding[queue] = HeldQueue(queue.delivered_count)
+        held.connections.append(connection)
+        connection.stop_reading("flow")
+        if self._timer is None:
+            self._timer = self._loop.call_later(limits.HOLD_CHECK_S, self._check_pace)
+
+    def release(self) -> None:
+        """Let go the publishers of queues that have caught up."""
+        for queue in list(self.holding):
+            if queue.deleted or (
+                len(queue.backing) <= limits.RELEASE_READY_MESSAGES
+                and queue.backing.ready_bytes() <= limits.HOLD_READY_BYTES // 2
+            ):
+                self._let_go(queue)
+
+    def _check_pace(self) -> None:
+        self._timer = None
+        for queue, held in list(self.holding.items()):
+            if queue.deleted or queue.delivered_count - held.delivered_before < limits.HOLD_PACE_MESSAGES:
+                self._let_go(queue)
+            else:
+                held.delivered_before = queue.delivered_count
+        if self.holding:
+            self._timer = self._loop.call_later(limits.HOLD_CHECK_S, self._check_pace)
+
+    def _let_go(self, queue: Queue) -> None:
+        for connection in self.holding.pop(queue).connections:
+            connection.resume_reading("flow")
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.holding.clear()

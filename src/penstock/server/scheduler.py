@@ -1,0 +1,64 @@
+"""The turn: connections with work pull from their queues, then every connection that has something to say writes once.
+
+This is the last link of the wake-up chain queue -> consumer -> channel -> connection -> scheduler. A publish only
+notifies; the pulling happens here, after everything that has arrived was parsed, so that one turn of the event loop handles
+messages in batches. Connections take turns, one pull each, so that no consumer starves behind another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock import limits
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+    from penstock.server.flow import PublisherFlow
+
+
+class Scheduler:
+    """Runs turns on the event loop while there is work."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, flow: PublisherFlow) -> None:
+        self._loop = loop
+        self._flow = flow
+        # Connections that have notified consumers, in the order of their turn; each at most once.
+        self._working: deque[Connection] = deque()
+        # Connections with something in their output, in the order in which they got it.
+        self._talking: list[Connection] = []
+        self._scheduled = False
+
+    def wake(self, connection: Connection) -> None:
+        """The connection has notified consumers. Called once per connection until its turn."""
+        self._working.append(connection)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def flush_soon(self, connection: Connection) -> None:
+        """The connection has output. Called once per connection until it was flushed."""
+        self._talking.append(connection)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        working = self._working
+        budget = limits.TURN_MESSAGES_MAX
+        while working and budget > 0:
+            connection = working.popleft()
+            budget -= connection.deliver_some()
+            if connection.has_work():
+                working.append(connection)
+        talking = self._talking
+        self._talking = []
+        for connection in talking:
+            connection.flush()
+        if self._flow.holding:
+            self._flow.release()
+        if working or self._talking:
+            self._loop.call_soon(self._turn)
+        else:
+            self._scheduled = False

@@ -1,0 +1,96 @@
+"""A consumer of a channel: its credit, its encoder, and its place in the wake-up chain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.queues.consumer import Consumer
+from penstock.queues.queue import Queue
+from penstock.queues.unacked import UnackedRun
+from penstock.server.delivery import DeliveryEncoder
+
+if TYPE_CHECKING:
+    from penstock.server.channel import Channel
+
+
+class Subscription(Consumer):
+    """What basic.consume makes."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        priority: int,
+        acquires: bool,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch_count: int,
+    ) -> None:
+        # A browser takes nothing, so there is nothing to acknowledge.
+        super().__init__(tag, priority, acquires, no_ack or not acquires, exclusive)
+        self.channel = channel
+        self.queue = queue
+        # Unacknowledged deliveries it may have; 0 = any number.
+        self.prefetch_count = 0 if self.no_ack else prefetch_count
+        self.unacked_count = 0
+        # True while it stands in its channel's list of consumers that were notified.
+        self.listed = False
+        self._encoder = DeliveryEncoder(channel.number, tag, channel.connection.frame_bytes_max)
+
+    def notify_work(self) -> None:
+        if not self.listed:
+            self.listed = True
+            self.channel.consumer_has_work(self)
+
+    def cancelled_by_queue(self) -> None:
+        self.channel.consumer_cancelled(self)
+
+    def credit(self) -> int:
+        """How many messages it may be sent now."""
+        credit = limits.PULL_MESSAGES_MAX
+        if self.no_ack:
+            return credit
+        if self.prefetch_count:
+            credit = min(credit, self.prefetch_count - self.unacked_count)
+        channel = self.channel
+        if channel.prefetch_count:
+            credit = min(credit, channel.prefetch_count - channel.consumer_unacked_count)
+        return credit
+
+    def wants_work(self) -> bool:
+        return self.credit() > 0 and self.channel.connection.is_writable()
+
+    def update_interest(self) -> None:
+        """Tell the queue whether it is worth waking this consumer."""
+        if not self.queue.deleted:
+            self.queue.set_interest(self, self.wants_work())
+
+    def pull(self) -> int:
+        """Take one run from the queue and put it on the connection's output; return how many messages."""
+        credit = self.credit()
+        if credit <= 0 or not self.channel.connection.is_writable():
+            self.update_interest()
+            return 0
+        run = self.queue.pull(self, credit)
+        if run is None:
+            return 0
+        entries = run.entries
+        count = len(entries)
+        channel = self.channel
+        first_tag = channel.take_tags(count)
+        if not self.no_ack:
+            channel.unacked.add(first_tag, count, UnackedRun(self.queue, self, run.first_seq_id - first_tag))
+            self.unacked_count += count
+            channel.consumer_unacked_count += count
+            if credit == count:
+                self.update_interest()
+        channel.connection.sent_bytes(self._encoder.encode(channel.connection.out, entries, first_tag, run.redelivered))
+        return count
+
+    def settled(self, count: int) -> None:
+        """Deliveries of this consumer were acknowledged or requeued."""
+        self.unacked_count -= count
+        if self.prefetch_count and not self.queue.deleted and self.tag in self.channel.subscriptions:
+            self.update_interest()

@@ -1,0 +1,74 @@
+"""Frames: type, channel, size, payload, FRAME-END.
+
+What it owns: the frame constants and the making of frames from payloads. Reading frames is a loop over the bytes that
+arrived and lives where they arrive (`server/connection.py`), because a function call per frame would cost more than
+the reading; `frame_size` and the checks here are what that loop uses.
+
+Invariants
+  1. Every frame made here ends with FRAME-END and fits into the frame size it was given.
+  2. A body is handed in with its FRAME-END octet (see `message`): a body that fits into one frame is not copied to be
+     framed, its frame head is put in front of it.
+Nothing survives a crash. It does not know methods, channels' states or limits beyond the frame size.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock import limits
+
+METHOD: Final = 1
+HEADER: Final = 2
+BODY: Final = 3
+HEARTBEAT: Final = 8
+END: Final = 0xCE
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+# Class 60 and weight 0, the start of every content header.
+CONTENT_HEADER_START: Final = b"\x00\x3c\x00\x00"
+# Class, weight and body size stand before the properties in a content header.
+CONTENT_HEADER_BYTES: Final = 12
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """One whole frame."""
+    return b"%c%b%b%b\xce" % (kind, channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload)
+
+
+def method_frame(channel: int, payload: bytes) -> bytes:
+    return frame(METHOD, channel, payload)
+
+
+def header_frame(channel: int, body_size: int, properties: bytes) -> bytes:
+    """The content header frame of a message with a body of so many bytes."""
+    return frame(HEADER, channel, CONTENT_HEADER_START + body_size.to_bytes(8, "big") + properties)
+
+
+def body_frame_head(channel: int, size: int) -> bytes:
+    """What stands before the body in a body frame."""
+    return b"\x03%b%b" % (channel.to_bytes(2, "big"), size.to_bytes(4, "big"))
+
+
+def content_frames(channel: int, properties: bytes, body: bytes, frame_bytes_max: int) -> bytes:
+    """Header frame and body frames of a message; `body` ends with FRAME-END (invariant 2)."""
+    size = len(body) - 1
+    head = header_frame(channel, size, properties)
+    if size == 0:
+        return head
+    if size <= frame_bytes_max - limits.FRAME_OVERHEAD_BYTES:
+        return head + body_frame_head(channel, size) + body
+    return head + split_body(channel, body, frame_bytes_max)
+
+
+def split_body(channel: int, body: bytes, frame_bytes_max: int) -> bytes:
+    """The body frames of a body that does not fit into one."""
+    size = len(body) - 1
+    step = frame_bytes_max - limits.FRAME_OVERHEAD_BYTES
+    pieces: list[bytes] = []
+    for start in range(0, size, step):
+        part = body[start : min(start + step, size)]
+        pieces.append(body_frame_head(channel, len(part)))
+        pieces.append(part)
+        pieces.append(b"\xce")
+    return b"".join(pieces)

@@ -1,0 +1,33 @@
+"""Strings and flags as AMQP writes them, for the generated modules.
+
+Owns: the two string encodings and the text of the error for arguments that cannot be read.
+Life of the data: none, these are pure functions.
+
+Invariants
+1. A short string is UTF-8 and at most 255 octets. A longer one is refused, never cut: it is our own mistake.
+
+A crash leaves nothing. Reading is not here: the generated decoders have it inline, as a call costs more than the read.
+"""
+
+from __future__ import annotations
+
+from penstock import errors
+from penstock.limits import SHORT_STRING_BYTES_MAX
+
+
+def encode_shortstr(text: str) -> bytes:
+    """One length octet and the text. ValueError when it does not fit."""
+    raw = text.encode()
+    if len(raw) > SHORT_STRING_BYTES_MAX:
+        raise ValueError(f"short string of {len(raw)} bytes: at most {SHORT_STRING_BYTES_MAX} fit")
+    return b"%c%b" % (len(raw), raw)
+
+
+def encode_longstr(raw: bytes) -> bytes:
+    """Four length octets and the bytes."""
+    return len(raw).to_bytes(4, "big") + raw
+
+
+def malformed(what: str) -> errors.ConnectionException:
+    """Arguments or properties that are cut short, too long, or not UTF-8 where they must be."""
+    return errors.syntax_error(f"cannot decode {what}")

@@ -1,0 +1,142 @@
+"""drain_confirmed: when a token comes out, and that it comes out once."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.backing.backing_queue import TIMEOUT_NONE, BackingQueue
+from penstock.message import ConfirmToken, MessageProps
+from tests.contract.backings import OpenBacking, stored
+
+
+def confirming() -> MessageProps:
+    return MessageProps(confirm=ConfirmToken(1))
+
+
+def test_nothing_is_confirmed_when_nobody_asked(backing: OpenBacking, bq: BackingQueue) -> None:
+    assert bq.drain_confirmed() == []
+    backing.publish(b"a")
+    backing.publish(b"b", props=MessageProps(1_000))
+    backing.take(1)
+    assert backing.settle() == []
+
+
+def test_a_run_is_confirmed_once_and_as_a_whole(backing: OpenBacking) -> None:
+    props = confirming()
+    backing.publish(b"a", b"b", b"c", props=props)
+    assert backing.settle() == [props.confirm]
+    assert backing.settle() == []
+
+
+def test_a_transient_run_is_confirmed_as_soon_as_it_is_held(backing: OpenBacking, bq: BackingQueue) -> None:
+    props = confirming()
+    backing.persistent = False
+    backing.publish(b"a", b"b", props=props)
+    assert bq.drain_confirmed() == [props.confirm]
+
+
+def test_the_backing_does_not_settle_tokens_itself(backing: OpenBacking) -> None:
+    props = confirming()
+    backing.publish(b"a", props=props)
+    assert backing.settle() == [props.confirm]
+    assert props.confirm is not None
+    assert props.confirm.waiting == 1
+
+
+def test_every_run_is_confirmed_when_the_backing_asks_for_nothing_more(backing: OpenBacking, bq: BackingQueue) -> None:
+    runs = [confirming() for _ in range(20)]
+    for props in runs:
+        backing.publish(b"a", b"b", props=props)
+    tokens = backing.settle()
+    assert bq.needs_timeout() == TIMEOUT_NONE
+    assert sorted(map(id, tokens)) == sorted(id(props.confirm) for props in runs)
+
+
+def test_publish_delivered_is_confirmed_like_publish(backing: OpenBacking, bq: BackingQueue) -> None:
+    props = confirming()
+    bq.publish_delivered(backing.envelope(), stored([b"a", b"b"]), props)
+    assert backing.settle() == [props.confirm]
+    assert backing.settle() == []
+
+
+@pytest.mark.parametrize("drained_first", [False, True], ids=["owed", "given"])
+def test_requeue_neither_loses_nor_repeats_a_confirm(
+    backing: OpenBacking, bq: BackingQueue, drained_first: bool
+) -> None:
+    props = confirming()
+    backing.publish(b"a", b"b", props=props)
+    tokens = backing.settle() if drained_first else []
+    for _ in range(3):
+        bq.requeue([seq_id for seq_id, _, _ in backing.take(2)])
+    tokens += backing.settle()
+    bq.ack([seq_id for seq_id, _, _ in backing.take(2)])
+    tokens += backing.settle()
+    assert tokens == [props.confirm]
+
+
+def test_purge_gives_the_confirms_that_are_owed_once(backing: OpenBacking, bq: BackingQueue) -> None:
+    """VE-11"""
+    props = confirming()
+    backing.publish(b"a", b"b", props=props)
+    bq.purge()
+    assert backing.settle() == [props.confirm]
+    bq.purge()
+    assert backing.settle() == []
+
+
+def test_purging_acks_gives_the_confirms_that_are_owed_once(backing: OpenBacking, bq: BackingQueue) -> None:
+    props = confirming()
+    backing.publish(b"a", b"b", props=props)
+    backing.take(1)
+    bq.purge_acks()
+    bq.purge()
+    assert backing.settle() == [props.confirm]
+    assert backing.settle() == []
+
+
+def test_an_ack_before_the_confirm_does_not_lose_it(backing: OpenBacking, bq: BackingQueue) -> None:
+    props = confirming()
+    backing.publish(b"a", b"b", props=props)
+    bq.ack([seq_id for seq_id, _, _ in backing.take(2)])
+    assert backing.settle() == [props.confirm]
+    assert backing.settle() == []
+
+
+@pytest.mark.parametrize("verb", ["fetch", "drop", "dropwhile"])
+def test_a_run_that_was_taken_without_ack_is_confirmed(backing: OpenBacking, bq: BackingQueue, verb: str) -> None:
+    """VE-13"""
+    props = confirming()
+    backing.publish(b"a", b"b", props=props)
+    if verb == "fetch":
+        backing.take(2, ack_required=False)
+    elif verb == "drop":
+        bq.drop(False)
+        bq.drop(False)
+    else:
+        assert bq.dropwhile(lambda _: True) == 2
+    assert backing.settle() == [props.confirm]
+    assert backing.settle() == []
+
+
+def test_the_drained_list_belongs_to_the_caller(backing: OpenBacking, bq: BackingQueue) -> None:
+    """A token must not appear in a list that was handed out before it was due, or it would be settled twice."""
+    props = confirming()
+    backing.persistent = False
+    before = bq.drain_confirmed()
+    backing.publish(b"a", props=props)
+    assert before == []
+    assert bq.drain_confirmed() == [props.confirm]
+    before.append(ConfirmToken(1))
+    assert bq.drain_confirmed() == []
+
+
+def test_needs_timeout_and_timeout_are_harmless_when_nothing_is_owed(backing: OpenBacking, bq: BackingQueue) -> None:
+    backing.publish(b"a", b"b", props=confirming())
+    backing.take(1)
+    backing.settle()
+    before = backing.folded()
+    for _ in range(3):
+        bq.timeout()
+        assert bq.needs_timeout() == TIMEOUT_NONE
+    assert backing.settle() == []
+    assert backing.folded() == before

@@ -1,0 +1,165 @@
+"""publish, publish_delivered, discard, is_duplicate."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.backing.backing_queue import BackingQueue
+from penstock.message import ConfirmToken, Envelope, MessageProps
+from tests.contract.backings import MANY, OpenBacking, stored
+from tests.contract.model import content
+
+
+def test_messages_are_fetched_in_the_order_in_which_they_were_published(backing: OpenBacking) -> None:
+    backing.publish(b"a")
+    backing.publish(b"b", b"c", b"d")
+    backing.publish(b"e")
+    assert [payload for _, payload, _ in backing.take(5)] == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_seq_ids_start_a_run_and_grow_by_one(backing: OpenBacking) -> None:
+    first = backing.publish(b"a")
+    assert backing.publish(b"b", b"c", b"d") == first + 1
+    assert backing.publish(b"e") == first + 4
+    assert [seq_id for seq_id, _, _ in backing.take(5)] == [first + offset for offset in range(5)]
+
+
+def test_seq_ids_are_not_reused_after_ack_purge_and_drop(backing: OpenBacking, bq: BackingQueue) -> None:
+    first = backing.publish(b"a", b"b", b"c", b"d")
+    bq.ack([seq_id for seq_id, _, _ in backing.take(1)])
+    bq.drop(False)
+    bq.purge()
+    bq.purge_acks()
+    assert bq.depth() == 0
+    assert backing.publish(b"e") == first + 4
+    assert backing.take(1) == [(first + 4, b"e", False)]
+    assert bq.publish_delivered(backing.envelope(), stored([b"f", b"g"]), None) == first + 5
+    assert backing.publish(b"h") == first + 7
+
+
+def test_a_message_comes_back_as_it_was_published(backing: OpenBacking, bq: BackingQueue) -> None:
+    envelope = Envelope(
+        "exchange ü", "key.ö", b"\x90\x00\x01a\x02", persistent=backing.persistent, expiration_ms=60_000
+    )
+    bq.publish(envelope, [b"payload \x00\xce\xff\xce"], MessageProps(1_700_000_000_000))
+    run = bq.fetch(1, MANY, True)
+    assert run is not None
+    assert content(run.entries[0]) == content((envelope, b"payload \x00\xce\xff\xce", MessageProps(1_700_000_000_000)))
+    assert run.entries[0][0].address == envelope.address
+
+
+def test_messages_of_one_run_share_one_envelope_and_runs_keep_their_own(backing: OpenBacking, bq: BackingQueue) -> None:
+    for key in ("one", "two"):
+        bq.publish(Envelope("", key, b"\x00\x00", persistent=backing.persistent), stored([b"a", b"b"]), None)
+    assert [entry[0].routing_key for _, entry, _ in backing.folded()] == ["one", "one", "two", "two"]
+
+
+def test_the_list_of_bodies_stays_the_publishers(backing: OpenBacking, bq: BackingQueue) -> None:
+    bodies = stored([b"a", b"b"])
+    bq.publish(backing.envelope(), bodies, None)
+    bodies[0] = b"changed\xce"
+    bodies.clear()
+    assert [payload for _, payload, _ in backing.take(2)] == [b"a", b"b"]
+    bodies = stored([b"c", b"d"])
+    bq.publish_delivered(backing.envelope(), bodies, None)
+    bodies.clear()
+    assert [payload for _, payload in backing.pending()] == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("bodies", [stored([b"a", b"b"]), tuple(stored([b"a", b"b"]))], ids=["list", "tuple"])
+def test_bodies_may_be_any_sequence(backing: OpenBacking, bq: BackingQueue, bodies: list[bytes]) -> None:
+    bq.publish(backing.envelope(), bodies, None)
+    assert [payload for _, payload in backing.ready()] == [b"a", b"b"]
+
+
+def test_a_run_that_was_seen_before_is_redelivered_at_its_first_fetch(backing: OpenBacking) -> None:
+    """VE-15"""
+    backing.publish(b"seen", b"seen too", delivered=True)
+    assert [redelivered for _, _, redelivered in backing.take(2)] == [True, True]
+
+
+def test_a_fetch_never_mixes_messages_that_were_seen_with_others(backing: OpenBacking, bq: BackingQueue) -> None:
+    backing.publish(b"a", b"b")
+    backing.publish(b"c", delivered=True)
+    backing.publish(b"d", b"e")
+    backing.publish(b"f", b"g", delivered=True)
+    flags = [(payload, redelivered) for _, payload, redelivered in backing.take(7)]
+    assert flags == [(b"%c" % letter, letter in b"cfg") for letter in b"abcdefg"]
+
+
+def test_the_mark_of_a_seen_message_lasts_for_its_position_only(backing: OpenBacking, bq: BackingQueue) -> None:
+    backing.publish(b"seen", b"seen", b"seen", delivered=True)
+    bq.drop(False)
+    bq.dropwhile(lambda props: len(bq) > 1)
+    bq.purge()
+    backing.publish(b"a", b"b", b"c")
+    assert [redelivered for _, _, redelivered in backing.take(3)] == [False, False, False]
+
+
+def test_publish_delivered_makes_a_run_pending_at_once(backing: OpenBacking, bq: BackingQueue) -> None:
+    first = bq.publish_delivered(backing.envelope(), stored([b"a", b"bc"]), None)
+    assert (len(bq), bq.is_empty(), bq.depth()) == (0, True, 2)
+    assert (bq.ready_bytes(), bq.pending_bytes()) == (0, 3)
+    assert bq.fetch(1, MANY, True) is None
+    assert backing.pending() == [(first, b"a"), (first + 1, b"bc")]
+    assert bq.ack([first]) == 1
+    assert bq.requeue([first + 1]) == 1
+    assert backing.take(1) == [(first + 1, b"bc", True)]
+
+
+def test_publish_delivered_is_legal_with_pending_messages(backing: OpenBacking, bq: BackingQueue) -> None:
+    first = backing.publish(b"a")
+    backing.take(1)
+    assert bq.publish_delivered(backing.envelope(), stored([b"b"]), None) == first + 1
+    assert backing.pending() == [(first, b"a"), (first + 1, b"b")]
+
+
+@pytest.mark.parametrize("requeued", [False, True], ids=["fresh", "requeued"])
+def test_publish_delivered_is_a_programming_error_when_a_message_is_ready(
+    backing: OpenBacking, bq: BackingQueue, requeued: bool
+) -> None:
+    first = backing.publish(b"a")
+    if requeued:
+        backing.take(1)
+        bq.requeue([first])
+    with pytest.raises(AssertionError):
+        bq.publish_delivered(backing.envelope(), stored([b"b"]), None)
+    assert backing.ready() == [(first, b"a")]
+    assert bq.depth() == 1
+
+
+def test_discard_holds_nothing_and_leaves_the_token_to_the_caller(backing: OpenBacking, bq: BackingQueue) -> None:
+    token = ConfirmToken(1)
+    first = backing.publish(b"a")
+    bq.discard(backing.envelope(), stored([b"b", b"c"]), MessageProps(confirm=token))
+    assert (bq.depth(), bq.ready_bytes()) == (1, 1)
+    assert backing.settle() == []
+    assert token.waiting == 1
+    assert backing.publish(b"d") == first + 1
+
+
+def test_a_message_that_was_never_published_is_no_duplicate(backing: OpenBacking, bq: BackingQueue) -> None:
+    assert not bq.is_duplicate(backing.envelope(), b"a\xce")
+    backing.publish(b"b")
+    assert not bq.is_duplicate(backing.envelope(), b"a\xce")
+
+
+@pytest.mark.parametrize("ack_required", [False, True], ids=["no ack", "ack"])
+def test_an_empty_body_is_a_message(backing: OpenBacking, bq: BackingQueue, ack_required: bool) -> None:
+    """VE-25"""
+    first = backing.publish(b"", b"x", b"")
+    assert (len(bq), bq.ready_bytes()) == (3, 1)
+    assert backing.take(3, ack_required) == [(first, b"", False), (first + 1, b"x", False), (first + 2, b"", False)]
+    assert bq.pending_bytes() == (1 if ack_required else 0)
+    bq.requeue([first])
+    assert len(bq) == (1 if ack_required else 0)
+    assert bq.ready_bytes() == 0
+
+
+@pytest.mark.parametrize("size", [1, 4_095, 4_096, 4_097, 200_000])
+def test_bodies_of_any_size_come_back_whole(backing: OpenBacking, bq: BackingQueue, size: int) -> None:
+    """VE-25: sizes around the one below which a body is embedded in an index."""
+    payload = bytes(index % 251 for index in range(size))
+    first = backing.publish(payload, payload[:-1])
+    assert bq.ready_bytes() == 2 * size - 1
+    assert backing.take(2) == [(first, payload, False), (first + 1, payload[:-1], False)]

@@ -1,0 +1,58 @@
+"""What only the volatile backing promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import limits
+from penstock.backing.volatile import VolatileBackingQueue
+from penstock.message import ConfirmToken, Envelope, MessageProps
+from tests.contract.backings import MANY, stored
+
+PERSISTENT = Envelope("", "key", b"\x00\x00", persistent=True)
+
+
+def test_even_a_persistent_run_is_confirmed_at_once() -> None:
+    bq = VolatileBackingQueue()
+    tokens = [ConfirmToken(1), ConfirmToken(1)]
+    bq.publish_delivered(PERSISTENT, stored([b"a"]), MessageProps(confirm=tokens[0]))
+    bq.publish(PERSISTENT, stored([b"b", b"c"]), MessageProps(confirm=tokens[1]))
+    assert bq.drain_confirmed() == tokens
+
+
+def test_a_stop_leaves_no_terms_and_no_messages() -> None:
+    bq = VolatileBackingQueue()
+    bq.publish(PERSISTENT, stored([b"a", b"b"]), None)
+    bq.fetch(1, MANY, True)
+    assert bq.terminate() == b""
+    assert (bq.depth(), bq.ram_bytes()) == (0, 0)
+
+
+@pytest.mark.parametrize("requeued", [False, True], ids=["fresh", "requeued"])
+def test_a_fetch_takes_as_much_as_its_bounds_allow(requeued: bool) -> None:
+    bq = VolatileBackingQueue()
+    bq.publish(PERSISTENT, stored([b"x" * 10] * 4), None)
+    bq.publish(PERSISTENT, stored([b"x" * 10] * 4), None)
+    if requeued:
+        bq.fetch(8, MANY, True)
+        bq.requeue(range(8))
+    counts = []
+    for count_max, bytes_max in ((2, MANY), (MANY, 39), (MANY, 30)):
+        browsed = bq.browse(0, count_max, bytes_max)
+        run = bq.fetch(count_max, bytes_max, False)
+        assert run is not None
+        assert browsed is not None
+        assert len(browsed.entries) == len(run.entries)
+        counts.append(len(run.entries))
+    assert counts == [2, 3, 3]
+
+
+def test_all_that_is_held_counts_as_memory() -> None:
+    bq = VolatileBackingQueue()
+    assert bq.ram_bytes() == 0
+    bq.publish(PERSISTENT, stored([b"x" * 100] * 3), None)
+    bq.fetch(2, MANY, True)
+    bq.requeue([0])
+    assert bq.ram_bytes() == 300 + 3 * limits.MESSAGE_OVERHEAD_BYTES
+    bq.purge()
+    assert bq.ram_bytes() == 100 + limits.MESSAGE_OVERHEAD_BYTES

@@ -1,0 +1,331 @@
+"""A raw AMQP 0-9-1 client: it sends any bytes on any channel and keeps everything the server says.
+
+It never hides an error and never waits for time to pass: reads end with an expected frame, with a barrier (the
+reply to a harmless synchronous method) or with the end of the connection, and every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import wire_values
+from .wire_values import Raw
+
+DEADLINE_S = 10.0
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
+WITH_CONTENT = ("basic.deliver", "basic.get-ok", "basic.return")
+# Bodies above this are written down as their length and hash.
+BODY_SHOWN_BYTES = 200
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+}
+
+
+class Silence(AssertionError):
+    """The server did not say what the script waits for before the deadline."""
+
+
+@dataclass
+class Event:
+    """One thing the server said: a method with its content, or the end of the connection."""
+
+    channel: int
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    properties: str = ""
+    body: bytes = b""
+    body_size: int = 0
+    frame_sizes: list[int] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        return self.body_size == len(self.body)
+
+    def __str__(self) -> str:
+        text = " ".join([self.name, *(f"{key}={value!r}" for key, value in self.arguments.items())])
+        if self.name not in WITH_CONTENT:
+            return text
+        if len(self.body) > BODY_SHOWN_BYTES:
+            digest = hashlib.sha256(self.body).hexdigest()[:16]
+            body = f"{len(self.body)} bytes, sha256 {digest}, frames {self.frame_sizes}"
+        else:
+            body = repr(self.body)[1:]
+        return f"{text} | {self.properties} | {body}"
+
+
+class Wire:
+    """One TCP connection to a broker. `record` gets every event in the order of arrival."""
+
+    def __init__(self, host: str, port: int, record: Callable[[Event], None]) -> None:
+        self.socket = socket.create_connection((host, port), timeout=DEADLINE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.record = record
+        self.frame_max = 131_072
+        self.open = False
+        self.ended = False
+        # Answer channel.close and connection.close with close-ok, as every client does.
+        self.answers_close = True
+        self.channels: dict[int, Channel] = {}
+        self._buffer = bytearray()
+        self._content: dict[int, Event] = {}
+
+    # --- sending ------------------------------------------------------------------------------------------
+
+    def send_bytes(self, data: bytes) -> None:
+        # The server may close first: what it said before that is what matters.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.socket.sendall(data)
+
+    def send_frame(self, kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> None:
+        self.send_bytes(struct.pack(">BHI", kind, channel, len(payload)) + payload + end)
+
+    def send(self, channel: int, name: str, **arguments: Any) -> None:
+        self.send_frame(METHOD, channel, wire_values.method(name, **arguments))
+
+    def send_content(self, channel: int, body: bytes, properties: dict[str, Any] | Raw | None = None) -> None:
+        self.send_frame(HEADER, channel, wire_values.content_header(len(body), properties or {}))
+        room = self.frame_max - 8
+        for at in range(0, len(body), room):
+            self.send_frame(BODY, channel, body[at : at + room])
+
+    # --- receiving ----------------------------------------------------------------------------------------
+
+    def _fill(self, count: int, deadline: float) -> bool:
+        """Read until `count` bytes are here; False at the end of the connection."""
+        while len(self._buffer) < count:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise Silence(f"no answer in {DEADLINE_S:.0f} s")
+            self.socket.settimeout(left_s)
+            try:
+                data = self.socket.recv(65_536)
+            except TimeoutError:
+                continue
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                return False
+            self._buffer += data
+        return True
+
+    def _frame(self, deadline: float) -> tuple[int, int, bytes] | None:
+        if not self._fill(7, deadline):
+            return None
+        if self._buffer[:4] == b"AMQP":
+            self._fill(8, deadline)
+            version = tuple(self._buffer[4:8])
+            del self._buffer[:8]
+            self._say(Event(0, f"protocol header AMQP {version}"))
+            return self._frame(deadline)
+        kind, channel, size = struct.unpack(">BHI", self._buffer[:7])
+        if not self._fill(size + 8, deadline):
+            return None
+        payload, end = bytes(self._buffer[7 : 7 + size]), self._buffer[7 + size]
+        assert end == 0xCE, f"frame end {end:#x} after {payload!r}"
+        del self._buffer[: size + 8]
+        return kind, channel, payload
+
+    def next_event(self, deadline: float | None = None) -> Event:
+        """The next complete thing the server says; it is recorded and, where due, answered."""
+        deadline = deadline or time.monotonic() + DEADLINE_S
+        while True:
+            if self.ended:
+                return Event(0, "EOF")
+            frame = self._frame(deadline)
+            if frame is None:
+                return self._end()
+            kind, channel, payload = frame
+            if kind == HEARTBEAT:
+                assert (channel, payload) == (0, b""), f"heartbeat on channel {channel}: {payload!r}"
+                continue
+            event = self._assemble(kind, channel, payload)
+            if event is not None:
+                self._react(event)
+                return event
+
+    def _end(self) -> Event:
+        for event in self._content.values():
+            event.name += " (cut off)"
+            self._say(event)
+        self.ended, self.open = True, False
+        self._say(Event(0, "EOF"))
+        return Event(0, "EOF")
+
+    def _assemble(self, kind: int, channel: int, payload: bytes) -> Event | None:
+        if kind == METHOD:
+            event = Event(channel, *wire_values.read_method(payload))
+            if event.name in WITH_CONTENT:
+                event.body_size = -1
+                self._content[channel] = event
+                return None
+            return event
+        event = self._content[channel]
+        if kind == HEADER:
+            event.body_size, event.properties = wire_values.read_content_header(payload)
+        else:
+            event.body += payload
+            event.frame_sizes.append(len(payload))
+        if not event.complete:
+            return None
+        return self._content.pop(channel)
+
+    def _react(self, event: Event) -> None:
+        channel = self.channels.get(event.channel)
+        if event.name == "exchange.declare-ok" and channel is not None and channel.declares.popleft():
+            event.name = "barrier"
+            return
+        self._say(event)
+        if event.name == "channel.close":
+            if channel is not None:
+                channel.open = False
+            if self.answers_close:
+                self.send(event.channel, "channel.close-ok")
+        elif event.name == "channel.close-ok" and channel is not None:
+            channel.open = False
+        elif event.name == "connection.close":
+            self.open = False
+            if self.answers_close:
+                self.send(0, "connection.close-ok")
+        elif event.name == "connection.close-ok":
+            self.open = False
+
+    def _say(self, event: Event) -> None:
+        self.record(event)
+
+    def expect(self, channel: int, *names: str) -> Event | None:
+        """Read until one of `names` comes on `channel`; None when the channel or the connection ends first."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            event = self.next_event(deadline)
+            if event.channel == channel and event.name in names:
+                return event
+            if event.name == "EOF" or (event.name == "connection.close" and not self.answers_close):
+                return None
+            if event.name == "channel.close" and event.channel == channel:
+                return None
+
+    def expect_end(self) -> None:
+        """Read until the server ends the connection, answering its connection.close."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.next_event(deadline).name != "EOF":
+            pass
+
+    def hang_up(self) -> None:
+        """Drop the TCP connection without a word."""
+        self.open, self.ended = False, True
+        self.socket.close()
+
+    # --- the ordinary handshake ---------------------------------------------------------------------------
+
+    def handshake(
+        self,
+        *,
+        user: str = "guest",
+        password: str = "guest",
+        vhost: str = "/",
+        channel_max: int = 2047,
+        frame_max: int = 131_072,
+        heartbeat: int = 0,
+        capabilities: dict[str, Any] | None = None,
+    ) -> None:
+        self.send_bytes(PROTOCOL_HEADER)
+        self.expect(0, "connection.start")
+        self.start_ok(f"\0{user}\0{password}".encode(), capabilities=capabilities)
+        if self.expect(0, "connection.tune") is None:
+            return
+        self.send(0, "connection.tune-ok", channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
+        self.frame_max = frame_max or 131_072
+        self.send(0, "connection.open", virtual_host=vhost)
+        self.open = self.expect(0, "connection.open-ok") is not None
+
+    def start_ok(
+        self,
+        response: bytes | Raw,
+        mechanism: str = "PLAIN",
+        locale: str = "en_US",
+        capabilities: dict[str, Any] | None = None,
+    ) -> None:
+        self.send(
+            0,
+            "connection.start-ok",
+            client_properties={"capabilities": CAPABILITIES if capabilities is None else capabilities},
+            mechanism=mechanism,
+            response=response,
+            locale=locale,
+        )
+
+    def channel(self, number: int = 1) -> Channel:
+        """Open a channel."""
+        channel = Channel(self, number)
+        self.channels[number] = channel
+        self.send(number, "channel.open")
+        channel.open = self.expect(number, "channel.open-ok") is not None
+        return channel
+
+
+class Channel:
+    """One channel of a `Wire`, with the steps that most scripts take."""
+
+    def __init__(self, wire: Wire, number: int) -> None:
+        self.wire = wire
+        self.number = number
+        self.open = False
+        # For each exchange.declare on its way: is its reply a barrier's?
+        self.declares: deque[bool] = deque()
+
+    def send(self, name: str, **arguments: Any) -> None:
+        if name == "exchange.declare" and not arguments.get("nowait"):
+            self.declares.append(False)
+        self.wire.send(self.number, name, **arguments)
+
+    def call(self, name: str, **arguments: Any) -> Event | None:
+        """Send and read until the reply; None when the server closes instead."""
+        self.send(name, **arguments)
+        return self.wire.expect(self.number, *wire_values.replies_of(name))
+
+    def refused(self, name: str, **arguments: Any) -> None:
+        """Send what the server should answer by closing the channel or the connection."""
+        self.send(name, **arguments)
+        self.expect("channel.close", *wire_values.replies_of(name))
+
+    def expect(self, *names: str) -> Event | None:
+        return self.wire.expect(self.number, *names)
+
+    def expect_close(self) -> None:
+        self.expect("channel.close")
+
+    def publish(
+        self,
+        body: bytes | str = b"",
+        key: str = "",
+        exchange: str = "",
+        properties: dict[str, Any] | Raw | None = None,
+        **arguments: Any,
+    ) -> None:
+        self.send("basic.publish", exchange=exchange, routing_key=key, **arguments)
+        self.wire.send_content(self.number, body.encode() if isinstance(body, str) else body, properties)
+
+    def close(self) -> None:
+        self.call("channel.close", reply_code=200, reply_text="done", class_id=0, method_id=0)
+
+    def barrier(self) -> None:
+        """Everything the channel had to say about earlier steps has arrived after this."""
+        if not self.open or not self.wire.open:
+            return
+        self.declares.append(True)
+        self.wire.send(self.number, "exchange.declare", exchange="amq.direct", exchange_type="direct", passive=True)
+        self.wire.expect(self.number, "barrier")

@@ -1,0 +1,258 @@
+"""Any sequence of calls leaves a backing queue where the list model says it must be.
+
+HYPOTHESIS_PROFILE=deep searches much longer.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from penstock.backing.backing_queue import BackingQueue
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from tests.contract.backings import BACKINGS, Backing, OpenBacking, expired_at
+from tests.contract.model import GONE, PENDING, READY, BackingModel, content
+
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+EXAMPLES, STEPS = (5_000, 100) if DEEP else (200, 50)
+# A restart empties what keeps nothing: not before there is something to lose.
+RESTART_AFTER_STEPS = 20
+
+SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=8)
+# Few values, so that runs of expired messages at the head are common.
+EXPIRIES_MS = st.sampled_from([-1, 10, 20, 30])
+NOWS_MS = st.sampled_from([10, 20, 30])
+COUNTS = st.integers(1, 12)
+BYTES = st.integers(0, 60)
+# Which of the candidates a verb gets, and whether these are pending messages or any numbers.
+PICKS = st.lists(st.integers(0, 99), max_size=8)
+
+
+class BackingMachine(RuleBasedStateMachine):
+    def __init__(self, spec: Backing) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(prefix="penstock-model-")
+        self.backing = OpenBacking(spec, Path(self.folder.name), persistent=True)
+        self.model = BackingModel()
+        self.steps = 0
+
+    @property
+    def bq(self) -> BackingQueue:
+        return self.backing.queue
+
+    def chosen(self, picks: Sequence[int], known: bool) -> list[int]:
+        pool = [held.seq_id for held in self.model.in_state(PENDING)] if known else []
+        pool = pool or list(range(-1, self.model.next_seq_id + 3))
+        return [pool[pick % len(pool)] for pick in picks]
+
+    def run_of(
+        self, sizes: Sequence[int], expiry_ms: int, confirm: bool, persistent: bool
+    ) -> tuple[Envelope, list[bytes], MessageProps | None]:
+        first = self.model.next_seq_id
+        envelope = Envelope("exchange", f"key.{first}", b"\x00\x00", persistent=persistent)
+        bodies = [b"%c" % (97 + (first + index) % 26) * size + b"\xce" for index, size in enumerate(sizes)]
+        if expiry_ms < 0 and not confirm:
+            return envelope, bodies, None
+        return envelope, bodies, MessageProps(expiry_ms, ConfirmToken(1) if confirm else None)
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    @rule(sizes=SIZES, expiry_ms=EXPIRIES_MS, confirm=st.booleans(), persistent=st.booleans(), delivered=st.booleans())
+    def publish(self, sizes: list[int], expiry_ms: int, confirm: bool, persistent: bool, delivered: bool) -> None:
+        envelope, bodies, props = self.run_of(sizes, expiry_ms, confirm, persistent)
+        first = self.bq.publish(envelope, bodies, props, delivered)
+        self.model.publish(first, envelope, bodies, props, READY, delivered)
+
+    @rule(sizes=SIZES, expiry_ms=EXPIRIES_MS)
+    def publish_plain(self, sizes: list[int], expiry_ms: int) -> None:
+        """Most messages were never seen and are not confirmed; without this rule long fresh runs would be rare."""
+        self.publish(sizes, expiry_ms, confirm=False, persistent=True, delivered=False)
+
+    @precondition(lambda self: not self.model.in_state(READY))
+    @rule(sizes=SIZES, confirm=st.booleans(), persistent=st.booleans())
+    def publish_delivered(self, sizes: list[int], confirm: bool, persistent: bool) -> None:
+        envelope, bodies, props = self.run_of(sizes, -1, confirm, persistent)
+        first = self.bq.publish_delivered(envelope, bodies, props)
+        self.model.publish(first, envelope, bodies, props, PENDING, seen=True)
+
+    @rule(sizes=SIZES)
+    def discard(self, sizes: list[int]) -> None:
+        self.bq.discard(*self.run_of(sizes, -1, True, True))
+
+    @rule()
+    def drain_confirmed(self) -> None:
+        self.model.confirm(self.bq.drain_confirmed())
+        late = [run for run in self.model.owed if not run.persistent]
+        assert not late, "a transient run is confirmed as soon as it is held"
+
+    @rule()
+    def settle(self) -> None:
+        self.model.confirm(self.backing.settle())
+        assert not self.model.owed, "the backing asks for nothing more, but owes confirms"
+
+    # --- fetching ---------------------------------------------------------------------------------
+
+    @rule(count_max=COUNTS, bytes_max=BYTES, ack_required=st.booleans())
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> None:
+        run = self.bq.fetch(count_max, bytes_max, ack_required)
+        self.model.take(self.model.check_run(run, self.model.in_state(READY), count_max, bytes_max), ack_required)
+
+    @rule(count_max=COUNTS)
+    def consume(self, count_max: int) -> None:
+        self.fetch(count_max, 1_000, ack_required=True)
+
+    @rule()
+    def get_without_ack(self) -> None:
+        self.fetch(1, 0, ack_required=False)
+
+    @rule(ack_required=st.booleans())
+    def drop(self, ack_required: bool) -> None:
+        head = self.model.in_state(READY)[:1]
+        dropped = self.bq.drop(ack_required)
+        if dropped is None:
+            assert not head
+        else:
+            assert [held.seq_id for held in head] == [dropped.seq_id]
+            assert head[0].entry[0].routing_key == dropped.envelope.routing_key
+        self.model.take(head, ack_required)
+
+    @rule(now_ms=NOWS_MS)
+    def dropwhile(self, now_ms: int) -> None:
+        expired = self.model.head_while(expired_at(now_ms))
+        assert self.bq.dropwhile(expired_at(now_ms)) == len(expired)
+        self.model.take(expired, ack_required=False)
+
+    @rule(now_ms=NOWS_MS)
+    def fetchwhile(self, now_ms: int) -> None:
+        expired = self.model.head_while(expired_at(now_ms))
+        shown: list[tuple[int, tuple[object, ...]]] = []
+        count = self.bq.fetchwhile(expired_at(now_ms), lambda seq_id, entry: shown.append((seq_id, content(entry))))
+        assert count == len(expired)
+        assert shown == [(held.seq_id, content(held.entry)) for held in expired]
+        self.model.take(expired, ack_required=True)
+
+    @rule(pick=st.integers(0, 99), count_max=COUNTS, bytes_max=BYTES)
+    def browse(self, pick: int, count_max: int, bytes_max: int) -> None:
+        from_seq_id = self.chosen([pick], known=False)[0]
+        shown = self.bq.browse(from_seq_id, count_max, bytes_max)
+        ready = [held for held in self.model.in_state(READY) if held.seq_id >= from_seq_id]
+        self.model.check_run(shown, ready, count_max, bytes_max)
+
+    # --- settling ---------------------------------------------------------------------------------
+
+    @rule(picks=PICKS, known=st.booleans())
+    def ack(self, picks: list[int], known: bool) -> None:
+        seq_ids = self.chosen(picks, known)
+        assert self.bq.ack(seq_ids) == self.model.settle(seq_ids, GONE)
+
+    @rule(picks=PICKS, known=st.booleans())
+    def requeue(self, picks: list[int], known: bool) -> None:
+        seq_ids = self.chosen(picks, known)
+        assert self.bq.requeue(seq_ids) == self.model.settle(seq_ids, READY)
+
+    @rule(pick=st.integers(0, 99), count=st.integers(0, 20), back=st.booleans())
+    def settle_a_range(self, pick: int, count: int, back: bool) -> None:
+        first = self.chosen([pick], known=True)[0]
+        seq_ids = range(first, first + count)
+        verb, state = (self.bq.requeue, READY) if back else (self.bq.ack, GONE)
+        assert verb(seq_ids) == self.model.settle(seq_ids, state)
+
+    @rule(picks=PICKS, known=st.booleans())
+    def ackfold(self, picks: list[int], known: bool) -> None:
+        seq_ids = list(dict.fromkeys(self.chosen(picks, known)))
+        shown: list[tuple[int, tuple[object, ...]]] = []
+        self.bq.ackfold(lambda seq_id, entry: shown.append((seq_id, content(entry))), seq_ids)
+        pending = {held.seq_id: content(held.entry) for held in self.model.in_state(PENDING)}
+        assert shown == [(seq_id, pending[seq_id]) for seq_id in seq_ids if seq_id in pending]
+
+    # --- all messages -----------------------------------------------------------------------------
+
+    @rule()
+    def purge(self) -> None:
+        assert self.bq.purge() == self.model.forget(READY)
+
+    @rule()
+    def purge_acks(self) -> None:
+        assert self.bq.purge_acks() == self.model.forget(PENDING)
+
+    @rule(stop_after=st.integers(1, 12))
+    def fold_in_part(self, stop_after: int) -> None:
+        shown: list[tuple[int, tuple[object, ...], bool]] = []
+
+        def visit(seq_id: int, entry: Entry, pending: bool) -> bool:
+            shown.append((seq_id, content(entry), pending))
+            return len(shown) < stop_after
+
+        self.bq.fold(visit)
+        assert shown == self.model.contents()[:stop_after]
+
+    # --- life -------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, math.inf]), lazy=st.booleans())
+    def hint(self, seconds: float, lazy: bool) -> None:
+        """None of these may change a message."""
+        self.bq.set_ram_duration_target(seconds)
+        self.bq.set_queue_mode(lazy)
+        self.bq.resume()
+        self.bq.handle_pre_hibernate()
+        self.bq.timeout()
+        self.bq.invoke("another", lambda inner: inner.delete_and_terminate())
+
+    @precondition(lambda self: self.steps >= RESTART_AFTER_STEPS)
+    @rule(clean=st.booleans())
+    def restart(self, clean: bool) -> None:
+        self.steps = 0
+        if clean:
+            self.backing.restart()
+        else:
+            self.backing.crash()
+        found = self.backing.folded()
+        assert not any(pending for _, _, pending in found)
+        self.model.recover([(seq_id, entry) for seq_id, entry, _ in found], clean, self.backing.spec.survives)
+
+    @invariant()
+    def equals_the_model(self) -> None:
+        self.steps += 1
+        ready, pending = self.model.in_state(READY), self.model.in_state(PENDING)
+        assert (len(self.bq), self.bq.is_empty()) == (len(ready), not ready)
+        assert self.bq.depth() == len(ready) + len(pending)
+        assert self.bq.ready_bytes() == self.model.bytes_in(READY)
+        assert self.bq.pending_bytes() == self.model.bytes_in(PENDING)
+        assert [
+            (seq_id, content(entry), held) for seq_id, entry, held in self.backing.folded()
+        ] == self.model.contents()
+        head = self.bq.head_props()
+        expected = ready[0].entry[2] if ready else None
+        assert (-1 if head is None else head.expiry_ms) == (-1 if expected is None else expected.expiry_ms)
+        self.bq.check_invariants()
+
+    def teardown(self) -> None:
+        try:
+            self.model.confirm(self.backing.settle())
+            assert not self.model.owed
+            self.bq.delete_and_terminate()
+            self.backing.open_queues.stop()
+        finally:
+            self.folder.cleanup()
+
+
+@pytest.mark.timeout(3_600 if DEEP else 120)
+@pytest.mark.parametrize("spec", BACKINGS, ids=[spec.name for spec in BACKINGS])
+def test_every_sequence_of_calls_leaves_what_the_model_holds(spec: Backing) -> None:
+    run_state_machine_as_test(
+        lambda: BackingMachine(spec),
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
