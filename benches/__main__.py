@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
-import json
 import os
 import platform
 import sys
@@ -13,14 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benches.brokers import Broker, BrokerError, Penstock, RabbitMQ, set_group_nice
-from benches.cases import BY_NAME, CASES, MEMORY_LIMIT_BYTES, Case, Kind
+from benches.brokers import Broker, Penstock, RabbitMQ
+from benches.cases import BY_NAME, CASES
 from benches.load import BuildError, build
-from benches.measure import measure_load, measure_spawn
 from benches.plot import draw
-from benches.progress import Progress
 from benches.report import markdown
-from benches.summary import Repeat, Summary
+from benches.runner import Runner
+from benches.summary import PENSTOCK
 from benches.targets import TARGETS
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -60,76 +57,17 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-class Runner:
-    def __init__(self, options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> None:
-        self.options = options
-        self.kinds = kinds
-        self.summary = Summary()
-        self.progress = Progress(len(options.cases) * options.repeats * len(kinds))
-
-    def run(self) -> None:
-        ordinary = [c for c in self.options.cases if c.kind not in (Kind.MEMORY, Kind.SPAWN)]
-        limited = [c for c in self.options.cases if c.kind is Kind.MEMORY]
-        for case in self.options.cases:
-            if case.kind is Kind.SPAWN:
-                self._run_spawns(case)
-        self._run_loads(ordinary, None)
-        # Brokers of their own: a low memory limit would spoil the other cases, and a flood's garbage as well.
-        self._run_loads(limited, MEMORY_LIMIT_BYTES)
-        self.progress.close()
-
-    def _run_loads(self, cases: Sequence[Case], memory_limit_bytes: int | None) -> None:
-        if not cases:
-            return
-        with contextlib.ExitStack() as stack:
-            brokers = [stack.enter_context(kind(memory_limit_bytes, self.options.nice)) for kind in self.kinds]
-            for case in cases:
-                for number in range(self.options.repeats):
-                    for broker in brokers:
-                        self._run_load(broker, case, number)
-
-    def _run_load(self, broker: Broker, case: Case, number: int) -> None:
-        self.progress.begin(broker.name, case.name, number)
-        try:
-            if not broker.alive():  # at first, and after a crash
-                broker.start()
-            repeat = measure_load(broker, case, number, self.options.seconds)
-        except BrokerError as error:
-            broker.stop()
-            repeat = Repeat(broker.name, case.name, number, {}, error=str(error))
-        self._record(repeat)
-
-    def _run_spawns(self, case: Case) -> None:
-        for number in range(self.options.repeats):
-            for kind in self.kinds:
-                self.progress.begin(kind.name, case.name, number)
-                with kind(None, self.options.nice) as broker:
-                    try:
-                        repeat = measure_spawn(broker, case, number)
-                    except BrokerError as error:
-                        repeat = Repeat(broker.name, case.name, number, {}, error=str(error))
-                self._record(repeat)
-
-    def _record(self, repeat: Repeat) -> None:
-        self.summary.add(repeat)
-        self.progress.end(repeat)
-        with self.options.json.open("a") as out:
-            out.write(json.dumps(repeat.as_json()) + "\n")
-
-
 def machine(options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> str:
-    with contextlib.ExitStack() as stack:
-        versions = [f"{kind.name} {stack.enter_context(kind()).version()}" for kind in kinds]
+    versions = ", ".join(f"{kind.name} {kind.version()}" for kind in kinds)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
         f"{today}; {os.cpu_count()} cores, {platform.system()} {platform.machine()}; "
-        f"Python {platform.python_version()}; {', '.join(versions)}. Medians of {options.repeats} repeats of {options.seconds:g} s, brokers in turn, "
-        "load generator on the same machine."
+        f"Python {platform.python_version()}; {versions}. Medians of {options.repeats} repeats of "
+        f"{options.seconds:g} s, brokers in turn, load generator on the same machine."
     )
 
 
-def write_reports(runner: Runner, text: str) -> None:
-    options = runner.options
+def write_reports(runner: Runner, options: argparse.Namespace, text: str) -> None:
     (options.results / f"{options.name}.md").write_text(text)
     written = [f"{options.name}.md", options.json.name]
     try:
@@ -152,15 +90,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BuildError as error:
         print(error, file=sys.stderr)
         return 2
-    if options.nice is not None:
-        set_group_nice(os.getpid(), options.nice)
     options.results.mkdir(parents=True, exist_ok=True)
-    options.json.unlink(missing_ok=True)
-    runner = Runner(options, kinds)
-    runner.run()
+    runner = Runner(kinds, options.cases, options.repeats, options.seconds, options.nice)
+    try:
+        runner.run(options.json)
+    except KeyboardInterrupt:
+        runner.progress.note("interrupted; brokers stopped, no report written")
+        return 130
     text = markdown(runner.summary, machine(options, kinds))
     print(text)
-    write_reports(runner, text)
+    write_reports(runner, options, text)
+    if not any(repeat.broker == PENSTOCK and repeat.error is None for repeat in runner.summary.repeats):
+        print("penstock could not be measured", file=sys.stderr)
+        return 1
     missed = any(t.met(runner.summary) is False for t in TARGETS)
     return 1 if options.strict and (missed or runner.summary.errors()) else 0
 

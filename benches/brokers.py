@@ -17,9 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
+from benches.procstat import set_session_nice
+
 START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 20.0
 POLL_S: Final = 0.002
+SOURCE: Final = Path(__file__).resolve().parent.parent / "src"
 # Debian's /usr/sbin/rabbitmq-server writes to the system's log folder; the script behind it does not.
 RABBITMQ_SCRIPTS: Final = ("/usr/lib/rabbitmq/bin/rabbitmq-server",)
 
@@ -63,8 +66,9 @@ class Broker(abc.ABC):
     def _spawn(self, log: int) -> subprocess.Popen[bytes]:
         """Starts the process, in a session of its own, with its output in `log`."""
 
+    @classmethod
     @abc.abstractmethod
-    def version(self) -> str: ...
+    def version(cls) -> str: ...
 
     @property
     def pid(self) -> int:
@@ -77,11 +81,11 @@ class Broker(abc.ABC):
     def start(self) -> None:
         """Returns when the broker answers; `start_s` is then the time that took."""
         self.port = free_port()
-        with self._log.open("ab") as log:
+        with self._log.open("wb") as log:
             started = time.monotonic()
             self._process = self._spawn(log.fileno())
         if self.nice is not None:
-            set_group_nice(self._process.pid, self.nice)
+            set_session_nice(self._process.pid, self.nice)
         while not answers(self.port):
             if self._process.poll() is not None:
                 raise BrokerError(f"{self.name} ended with {self._process.returncode}:\n{self._log_tail()}")
@@ -119,11 +123,10 @@ class Broker(abc.ABC):
         return self._log.read_text(errors="replace")[-1500:].strip() or "(no output)"
 
 
-def set_group_nice(pid: int, nice: int) -> None:
-    """The scheduler shares the machine between sessions first, so a nice value counts only per session."""
-    with contextlib.suppress(FileNotFoundError):  # a kernel without autogroups
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
-    os.setpriority(os.PRIO_PROCESS, pid, nice)
+def penstock_environment() -> dict[str, str]:
+    """What is measured is the source beside this folder, installed or not, without settings from the shell."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "RABBITMQ_"))}
+    return {**kept, "PYTHONPATH": str(SOURCE)}
 
 
 class Penstock(Broker):
@@ -132,21 +135,22 @@ class Penstock(Broker):
     interpreter: tuple[str, ...] = (sys.executable,)
 
     def _spawn(self, log: int) -> subprocess.Popen[bytes]:
-        command = [
-            *self.interpreter,
-            "-m",
-            "penstock",
-            "serve",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-        ]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        command = [*self.interpreter, "-m", "penstock", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        if self.memory_limit_bytes is not None:
+            command += ["--memory-limit", str(self.memory_limit_bytes // (1024 * 1024))]
+        return subprocess.Popen(
+            command,
+            env=penstock_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
-    def version(self) -> str:
-        code = "import penstock; print(penstock.__version__)"
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    @classmethod
+    def version(cls) -> str:
+        command = [sys.executable, "-c", "import penstock; print(penstock.__version__)"]
+        found = subprocess.run(command, env=penstock_environment(), capture_output=True, text=True, check=False)
         return found.stdout.strip() or "unknown"
 
 
@@ -157,7 +161,7 @@ class RabbitMQ(Broker):
         super().__init__(memory_limit_bytes, nice)
         self._epmd: subprocess.Popen[bytes] | None = None
         # RabbitMQ's files must belong to whom it runs as, and it refuses to run as root.
-        self._user: pwd.struct_passwd | None = pwd.getpwnam("rabbitmq") if os.geteuid() == 0 else None
+        self._user: pwd.struct_passwd | None = None
 
     @classmethod
     def script(cls) -> str | None:
@@ -167,13 +171,19 @@ class RabbitMQ(Broker):
                 return path
         return shutil.which("rabbitmq-server")
 
-    def version(self) -> str:
-        control = Path(self.script() or "").resolve().parent
-        return control.parent.name.removeprefix("rabbitmq_server-") or "unknown"
+    @classmethod
+    def version(cls) -> str:
+        # .../rabbitmq_server-3.10.8/sbin/rabbitmq-server
+        return Path(cls.script() or "").resolve().parent.parent.name.removeprefix("rabbitmq_server-") or "unknown"
 
     def _spawn(self, log: int) -> subprocess.Popen[bytes]:
         script = self.script()
         assert script is not None, "RabbitMQ is started only where script() found it"
+        if os.geteuid() == 0:
+            try:
+                self._user = pwd.getpwnam("rabbitmq")
+            except KeyError:
+                raise BrokerError("RabbitMQ does not run as root, and there is no user rabbitmq") from None
         environment = self._environment()
         self._write_configuration()
         self._start_epmd(environment)

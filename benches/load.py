@@ -37,14 +37,16 @@ def build() -> Path:
     return BINARY
 
 
-def run_load(broker_pid: int, port: int, seconds: float, arguments: Sequence[str]) -> tuple[Usage, dict[str, Any]]:
+def run_load(
+    broker_pid: int, port: int, seconds: float, arguments: Sequence[str], nice: int | None = None
+) -> tuple[Usage, dict[str, Any]]:
     """One run against the broker; returns what the broker used and what the generator counted.
 
     A run that failed has a text under "error" in the counts.
     """
     command = [str(BINARY), "--port", str(port), "--seconds", str(seconds), "--delete"]
     command += ["--drain-max", str(DRAIN_MAX_S), "--idle", str(IDLE_MAX_S), *arguments]
-    usage = run_and_measure(broker_pid, command, timeout_s=seconds + DRAIN_MAX_S + 30.0)
+    usage = run_and_measure(broker_pid, command, timeout_s=seconds + DRAIN_MAX_S + 30.0, nice=nice)
     lines = usage.command_output.strip().splitlines()
     try:
         counts: dict[str, Any] = json.loads(lines[-1]) if lines else {}

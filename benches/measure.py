@@ -9,7 +9,7 @@ from typing import Any, Final
 from benches.brokers import Broker
 from benches.cases import Case, Kind
 from benches.load import run_load
-from benches.procstat import Usage, sample_tree
+from benches.procstat import Usage, sample, tree_pids
 from benches.summary import Repeat
 
 MIB: Final = 1024 * 1024
@@ -22,7 +22,7 @@ HELD_TO_CONSUMER: Final = 1.5
 
 
 def measure_load(broker: Broker, case: Case, number: int, seconds: float) -> Repeat:
-    usage, counts = run_load(broker.pid, broker.port, max(seconds, case.seconds_min), case.arguments)
+    usage, counts = run_load(broker.pid, broker.port, max(seconds, case.seconds_min), case.arguments, broker.nice)
     error = counts.get("error")
     metrics: dict[str, float] = {}
     if error is None:
@@ -70,7 +70,7 @@ def measure_spawn(broker: Broker, case: Case, number: int) -> Repeat:
     broker.start()
     try:
         time.sleep(SETTLE_S)
-        rss_bytes = sample_tree(broker.pid).rss_bytes
+        rss_bytes = sample(tree_pids(broker.pid)).rss_bytes
     finally:
         broker.stop()
     return Repeat(broker.name, case.name, number, {"start_s": broker.start_s, "rss_idle_mib": rss_bytes / MIB})

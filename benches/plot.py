@@ -25,13 +25,16 @@ class Panel:
     title: str
     metric: str
     kinds: tuple[Kind, ...]
+    unit: str
     better: str
 
 
 PANELS: Final = (
-    Panel("Consumed messages a second", "consumed_per_s", (Kind.THROUGHPUT, Kind.CONFIRM), "more is better"),
-    Panel("Broker CPU time per message", "cpu_us_per_msg", (Kind.THROUGHPUT, Kind.CONFIRM), "less is better"),
-    Panel("End-to-end latency p99 at a tenth of the load", "e2e_p99_ms", (Kind.LATENCY,), "less is better"),
+    Panel(
+        "Consumed messages a second", "consumed_per_s", (Kind.THROUGHPUT, Kind.CONFIRM), "messages/s", "more is better"
+    ),
+    Panel("Broker CPU time per message", "cpu_us_per_msg", (Kind.THROUGHPUT, Kind.CONFIRM), "µs", "less is better"),
+    Panel("End-to-end latency p99 at a tenth of the load", "e2e_p99_ms", (Kind.LATENCY,), "ms", "less is better"),
 )
 
 
@@ -68,13 +71,13 @@ def draw_panel(axes: Axes, panel: Panel, bars: Sequence[Bar], relative: bool) ->
     for position, bar in zip(positions, bars, strict=True):
         if bar.bound is not None:
             axes.plot([bar.bound, bar.bound], [position - 0.42, position + 0.42], color=MARK, linewidth=2.5)
-        text = f" {bar.value:.2f}" if relative else f" {bar.value:,.3g}"
+        text = f" {bar.value:.2f}" if relative else f" {bar.value:,.0f}" if bar.value >= 100 else f" {bar.value:.2f}"
         axes.text(bar.value, position, text, va="center", ha="left", fontsize=9)
     if relative:
         axes.axvline(1.0, color=MARK, linewidth=0.8, linestyle=":")
     axes.margins(x=0.14)
     axes.set_xlim(left=0)
-    unit = "penstock ÷ RabbitMQ" if relative else panel.metric
+    unit = "penstock ÷ RabbitMQ" if relative else panel.unit
     axes.set_xlabel(f"{unit} ({panel.better})", fontsize=9)
     axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold")
     axes.spines[["top", "right"]].set_visible(False)

@@ -27,6 +27,9 @@ class Progress:
             return
         self.note(f"{self._position()} {repeat.case}, {repeat.broker}, repeat {repeat.number + 1}: {told(repeat)}")
 
+    def skip(self) -> None:
+        self._done += 1
+
     def note(self, text: str) -> None:
         """A line that stays."""
         if self._terminal:

@@ -127,7 +127,10 @@ def notes(summary: Summary) -> str:
             f"- {disturbed} of {len(summary.repeats)} repeats were disturbed: other processes used more than "
             "a tenth of the machine. They are left out where undisturbed ones exist; ~ marks figures that rest on them."
         )
-    lines += [f"- FAILED: {r.case}, {r.broker}, repeat {r.number + 1}: {r.error}" for r in summary.errors()]
+    lines += [
+        f"- FAILED: {r.case}, {r.broker}, repeat {r.number + 1}: {' '.join((r.error or '').split())}"
+        for r in summary.errors()
+    ]
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 import pytest
 
@@ -22,8 +23,10 @@ def reason_of(report: pytest.TestReport) -> str:
     return str(report.longrepr)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+# The outermost wrapper, so that these lines come after pytest's own summary.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    yield
     skipped = reasons(terminalreporter.stats.get("skipped", []))
     if not skipped:
         terminalreporter.write_line("Everything that was asked for could run on this machine.")

@@ -323,7 +323,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
 
 
 def name_of(value: object) -> str | None:
-    return value.__name__ if callable(value) else None
+    return getattr(value, "__name__", None)
 
 
 @pytest.mark.parametrize(("rule", "module", "text"), FORBIDDEN, ids=name_of)

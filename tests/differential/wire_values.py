@@ -165,7 +165,8 @@ def replies_of(name: str) -> tuple[str, ...]:
 @cache
 def _defaults(name: str) -> dict[str, Any]:
     parameters = inspect.signature(METHODS[name].__init__).parameters
-    return {key: parameter.default for key, parameter in parameters.items()}
+    # pamqp puts the text "0" into the reserved argument of channel.open; clients send an empty one.
+    return {key: "" if key == "out_of_band" else parameter.default for key, parameter in parameters.items()}
 
 
 def method(name: str, **arguments: Any) -> bytes:

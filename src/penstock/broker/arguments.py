@@ -55,6 +55,13 @@ NOTED_ARGUMENTS: Final = {
 }
 
 
+def check_exchange_arguments(arguments: Table, described: str) -> None:
+    """Raise 406 when the alternate exchange is not named by a string."""
+    field = arguments.get("alternate-exchange")
+    if field is not None and field[0] != "S":
+        raise precondition_failed(f"invalid type '{TYPE_NAMES[field[0]]}' for arg 'alternate-exchange' in {described}")
+
+
 def check_queue_arguments(arguments: Table, described: str) -> None:
     """Raise 406 for a known argument with an unusable value; unknown ones are accepted."""
     for name, field in arguments.items():
@@ -152,7 +159,9 @@ def check_equal_arguments(names: tuple[str, ...], described: str, received: Tabl
 
 
 def _inequivalent(name: str, described: str, received: str, current: str) -> ChannelException:
-    return precondition_failed(f"inequivalent arg '{name}' for {described}: received {received} but current is {current}")
+    return precondition_failed(
+        f"inequivalent arg '{name}' for {described}: received {received} but current is {current}"
+    )
 
 
 def _typed(field: Field | None) -> str:

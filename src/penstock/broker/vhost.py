@@ -7,7 +7,6 @@ changes the topology counts `topology_version` up, and publishers forget the rou
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue, BackingQueues, BackingWork
@@ -21,15 +20,21 @@ from penstock.errors import (
     resource_locked,
 )
 from penstock.fields import Table
-from penstock.message import ConfirmToken, Envelope
 from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.queue import Queue, QueueOwner
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Destination
 from penstock.routing.exchange import Exchange
-from penstock.routing.factory import PREDECLARED, make_exchange, make_predeclared
+from penstock.routing.factory import make_exchange, make_predeclared
 from penstock.routing.router import Router
 
-PREDECLARED_NAMES = frozenset(name for name, _, _ in PREDECLARED)
+
+def default_exchange_refusal() -> ChannelException:
+    return access_refused("operation not permitted on the default exchange")
+
+
+def without_line_breaks(name: str) -> str:
+    """Declared names lose their line breaks, as in RabbitMQ: they would break log lines."""
+    return name.replace("\r", "").replace("\n", "") if "\r" in name or "\n" in name else name
 
 
 class VHost(QueueOwner):
@@ -103,6 +108,7 @@ class VHost(QueueOwner):
             args.check_equal("internal", described, internal, existing.internal)
             args.check_equal_arguments(args.COMPARED_EXCHANGE_ARGUMENTS, described, arguments, existing.arguments)
             return existing
+        args.check_exchange_arguments(arguments, described)
         if name.startswith("amq."):
             raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         if len(self.exchanges) >= limits.EXCHANGES_PER_VHOST_MAX:
@@ -114,10 +120,8 @@ class VHost(QueueOwner):
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         """Delete an exchange and every binding from and to it; an unknown one is deleted already."""
-        if name == "":
-            raise access_refused("operation not permitted on the default exchange")
-        if name in PREDECLARED_NAMES or name.startswith("amq."):
-            raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        if name.startswith("amq."):
+            raise access_refused(f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed")
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
@@ -136,15 +140,15 @@ class VHost(QueueOwner):
     # --- queues -------------------------------------------------------------------------------------
 
     def declare_queue(
-        self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table, declarer: object
+        self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table
     ) -> Queue:
         """Make a queue, or check that the one that exists is as declared.
 
-        `owner` is the connection of an exclusive queue; `declarer` the connection that declares.
+        `owner` is the connection that declares it exclusive, or None.
         """
         existing = self.queues.get(name)
         if existing is not None:
-            self._check_declared_alike(existing, durable, auto_delete, owner, arguments, declarer)
+            self._check_declared_alike(existing, durable, auto_delete, owner, arguments)
             return existing
         if name.startswith("amq."):
             raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
@@ -156,9 +160,7 @@ class VHost(QueueOwner):
         """A new queue with a name that nobody has."""
         return self._make_queue(f"amq.gen-{secrets.token_urlsafe(16)}", durable, auto_delete, owner, arguments)
 
-    def _make_queue(
-        self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table
-    ) -> Queue:
+    def _make_queue(self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table) -> Queue:
         described = f"queue '{name}' in vhost '{self.name}'"
         args.check_queue_arguments(arguments, described)
         if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
@@ -183,9 +185,8 @@ class VHost(QueueOwner):
         auto_delete: bool,
         owner: object | None,
         arguments: Table,
-        declarer: object,
     ) -> None:
-        if queue.exclusive_owner is not owner and (queue.exclusive_owner is not declarer or owner is None):
+        if queue.exclusive_owner is not owner:
             raise self._locked(queue)
         described = queue.describe()
         args.check_equal("durable", described, durable, queue.durable)
@@ -194,10 +195,10 @@ class VHost(QueueOwner):
 
     def delete_queue(self, queue: Queue, if_unused: bool, if_empty: bool) -> int:
         """Delete a queue with its bindings; return how many messages were ready."""
-        if if_unused and queue.consumer_count():
-            raise precondition_failed(f"{queue.describe()} in use")
         if if_empty and len(queue):
             raise precondition_failed(f"{queue.describe()} not empty")
+        if if_unused and queue.consumer_count():
+            raise precondition_failed(f"{queue.describe()} in use")
         return self._remove_queue(queue)
 
     def _remove_queue(self, queue: Queue) -> int:
@@ -235,8 +236,8 @@ class VHost(QueueOwner):
 
     def unbind(self, binding: Binding) -> None:
         """Unbind; what was not bound is unbound already. An auto-delete exchange goes with its last binding."""
-        source = self.exchanges[binding.source]
-        if source.unbind(binding):
+        source = self.exchanges.get(binding.source)
+        if source is not None and source.unbind(binding):
             self._forget_binding(binding)
             self.topology_version += 1
             self._delete_if_unused(source)
@@ -261,13 +262,6 @@ class VHost(QueueOwner):
             self._remove_exchange(exchange)
 
     # --- the whole vhost ------------------------------------------------------------------------------
-
-    def publish(
-        self, queues: Sequence[Queue], envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None
-    ) -> None:
-        """Hand a run to the queues it was routed to."""
-        for queue in queues:
-            queue.publish(envelope, bodies, confirm)
 
     def ram_bytes(self) -> int:
         return sum(queue.backing.ram_bytes() for queue in self.queues.values())

@@ -1,8 +1,8 @@
 """A consumer as its queue sees it, and the places where it can stand.
 
 What it owns: the queue's view of one consumer (priority, whether it acquires) and its node in the consumer manager.
-The other side, the channel and connection that deliver, subclass `Consumer`. A consumer is made by `basic.consume`, is added
-to one queue, and is closed once.
+The other side, the channel and connection that deliver, subclass `Consumer`. A consumer is made by `basic.consume`,
+is added to one queue, and is closed once.
 
 The contract of seed "consumer-queue interactions", in batches:
   queue -> consumer   `notify_work`: there may be something to pull. The consumer must then pull (`Queue.pull`) until it
@@ -10,7 +10,7 @@ The contract of seed "consumer-queue interactions", in batches:
   consumer -> queue   `set_interest(False)` when it is out of credit, stopped by flow or by a full write buffer.
 
 Invariants
-  1. `node` is changed by the consumer manager only; it is None while the consumer is not with a queue. The state is in the node.
+  1. `node` is changed by the consumer manager only. It holds the state, and is None while the consumer has no queue.
   2. A consumer that does not acquire (a browser) is never NOTIFIED and never INTERESTED: it is NON_ACQUIRING or
      NOT_INTERESTED.
 A crash leaves nothing: consumers are re-made by their clients. It does not know about credit, tags or sockets.

@@ -1,38 +1,39 @@
 """The consumers of one queue: who waits, who was told, who is next.
 
-What it owns: the state of every consumer towards the queue, in lists (see `node_list`): per priority All, Interested and
-Notified; and one NotInterested and one NonAcquiring for all. It decides whom to notify; it moves no messages.
+What it owns: the state of every consumer towards the queue, in lists (see `node_list`): per priority All, Interested
+and Notified; and one NotInterested and one NonAcquiring for all. It decides whom to notify; it moves no messages.
 
 Life of a consumer
-  add -> INTERESTED <--> NOTIFIED     the queue notifies; a pull begins (back to the tail of INTERESTED) and gets something
+  add -> INTERESTED <--> NOTIFIED     the queue notifies it; a pull gives the notification back
             ^   |           |
             |   v           |
          NOT_INTERESTED <---+         credit, flow, back-pressure: `set_interest`
             |   ^
             v   |
-         NON_ACQUIRING                browsers: never INTERESTED, never NOTIFIED, told of all that is new
+         NON_ACQUIRING                a browser: never INTERESTED, never NOTIFIED, told of all that is new
   remove: from any state. All changes of state are made by `_move`.
 
-How a wake-up is never lost: a pull first gives the notification back (`begin_pull`), then looks for messages, and takes
-the notification again only if it found some (`pulled`). Whatever becomes available in between finds the consumer INTERESTED and
-notifies it. A consumer that will not do the work it was notified for (no interest, gone, nothing there for it, a higher
-priority comes first) makes the manager notify another.
+How a wake-up is never lost: a pull first gives the notification back (`begin_pull`), then looks for messages, and
+takes the notification again only if it found some (`pulled`). Whatever becomes available in between finds the consumer
+INTERESTED and notifies it. A consumer that will not do the work it was notified for (lost interest, gone, nothing
+there for it, a higher priority comes first) makes the manager notify another.
 
 Invariants, true whenever no pull is in progress and the queue has reported what became available
   1. A node is in the list of its state and of its level, in its level's All list, and in no other list.
   2. A message is available to an INTERESTED consumer => at least one consumer is NOTIFIED.
-  3. A level exists while it has a consumer; `_active` holds exactly the levels with INTERESTED or NOTIFIED consumers. Both are
-     sorted, highest priority first.
-  4. `notify_work` is called once each time that a consumer becomes NOTIFIED, except in `pulled`: it is pulling already.
+  3. A level exists while it has a consumer; `_active` holds exactly the levels with INTERESTED or NOTIFIED consumers.
+     Both lists of levels are sorted, highest priority first.
+  4. `notify_work` is called once each time a consumer becomes NOTIFIED, except in `pulled`: it is pulling already.
   5. No consumer begins a pull while one of higher priority wants work and could get some.
 
-Costs. Everything happens on the event loop's thread, so the lists are doubly linked and a removal is immediate: no locks, no
-atomic operations and no scavenging of deleted entries, unlike in Qpid's broker. No operation looks at more consumers than it
-notifies, plus one, as long as every acquiring consumer can take what is available (all queues but those with message groups). A
-consumer that may take nothing (a standby beside a single active consumer) must be kept not interested.
+Costs. Everything happens on the event loop's thread, so the lists are doubly linked and a removal is immediate: no
+locks, no atomic operations and no scavenging of deleted entries, unlike in Qpid's broker. Where every acquiring
+consumer can take what is available, no operation looks at more consumers than it notifies plus one, however many there
+are. A queue that reserves messages for some consumers pays for a look at those who wait in vain; a consumer that may
+take nothing at all (a standby beside a single active consumer) is to be kept not interested.
 
-A crash leaves nothing: consumers come back with their clients. It does not know credit, acknowledgements or connections; in which
-order notified consumers pull, and how much at a time, is decided by those who deliver.
+A crash leaves nothing: consumers come back with their clients. It does not know credit, acknowledgements or
+connections; in which order notified consumers pull, and how much at a time, is decided by those who deliver.
 """
 
 from __future__ import annotations
@@ -54,14 +55,17 @@ from penstock.queues.node_list import (
     PriorityLevel,
 )
 
-# From-sets: the states from which a move is legal, one bit each.
-FROM_REMOVED: Final = 1 << REMOVED
-FROM_INTERESTED: Final = 1 << INTERESTED
-FROM_NOT_INTERESTED: Final = 1 << NOT_INTERESTED
-FROM_NOTIFIED: Final = 1 << NOTIFIED
-FROM_ACTIVE: Final = 1 << INTERESTED | 1 << NOTIFIED
-FROM_DESIRING: Final = FROM_ACTIVE | 1 << NON_ACQUIRING
-FROM_ANY: Final = FROM_DESIRING | 1 << NOT_INTERESTED
+# Acquires and wants work.
+ACTIVE: Final = INTERESTED | NOTIFIED
+INACTIVE: Final = REMOVED | NOT_INTERESTED | NON_ACQUIRING
+
+# The states from which each move is legal.
+TO_ADD: Final = REMOVED
+TO_REMOVE: Final = INTERESTED | NOT_INTERESTED | NOTIFIED | NON_ACQUIRING
+TO_GAIN_INTEREST: Final = NOT_INTERESTED
+TO_LOSE_INTEREST: Final = INTERESTED | NOTIFIED | NON_ACQUIRING
+TO_NOTIFY: Final = INTERESTED
+TO_BEGIN_PULL: Final = NOTIFIED
 
 
 class Availability(ABC):
@@ -80,7 +84,15 @@ class Availability(ABC):
 class ConsumerManager:
     """Who is to be told of work."""
 
-    __slots__ = ("_active", "_availability", "_count", "_level_by_priority", "_levels", "_non_acquiring", "_not_interested")
+    __slots__ = (
+        "_active",
+        "_availability",
+        "_count",
+        "_level_by_priority",
+        "_levels",
+        "_non_acquiring",
+        "_not_interested",
+    )
 
     def __init__(self, availability: Availability) -> None:
         self._availability = availability
@@ -106,7 +118,7 @@ class ConsumerManager:
         consumer.node = node
         level.all.append(node.all_entry)
         self._count += 1
-        self._move(node, FROM_REMOVED, NOT_INTERESTED)
+        self._move(node, TO_ADD, NOT_INTERESTED)
         if interested:
             self.set_interest(consumer, True)
 
@@ -115,7 +127,7 @@ class ConsumerManager:
         node = consumer.node
         assert node is not None, "a consumer is removed once"
         state = node.state
-        self._move(node, FROM_ANY, REMOVED)
+        self._move(node, TO_REMOVE, REMOVED)
         level = node.level
         level.all.remove(node.all_entry)
         if level.all.size == 0:
@@ -123,7 +135,7 @@ class ConsumerManager:
             del self._levels[bisect_left(self._levels, level)]
         consumer.node = None
         self._count -= 1
-        if FROM_ACTIVE >> state & 1:
+        if state & ACTIVE:
             self._hand_on()
 
     def set_interest(self, consumer: Consumer, desired: bool) -> None:
@@ -133,21 +145,26 @@ class ConsumerManager:
             return
         if not desired:
             state = node.state
-            if self._move(node, FROM_DESIRING, NOT_INTERESTED) and state != NON_ACQUIRING:
+            if self._move(node, TO_LOSE_INTEREST, NOT_INTERESTED) and state != NON_ACQUIRING:
                 self._hand_on()
         elif not consumer.acquires:
-            if self._move(node, FROM_NOT_INTERESTED, NON_ACQUIRING) and self._availability.has_available(consumer):
+            if self._move(node, TO_GAIN_INTEREST, NON_ACQUIRING) and self._availability.has_available(consumer):
                 consumer.notify_work()
-        elif self._move(node, FROM_NOT_INTERESTED, INTERESTED) and self._availability.has_available(consumer):
-            if self._active[0] is node.level or not self._left_to_higher(node.level):
-                self._notify(node)
+        elif self._move(node, TO_GAIN_INTEREST, INTERESTED) and self._comes_first(node):
+            self._notify(node)
+
+    def _comes_first(self, node: ConsumerNode) -> bool:
+        """Is there something for the consumer that is not left to a higher priority?"""
+        if not self._availability.has_available(node.consumer):
+            return False
+        return self._active[0] is node.level or not self._left_to_higher(node.level)
 
     # --- notifying ------------------------------------------------------------------------------------
 
     def notify_available(self, count: int) -> None:
-        """`count` messages became available: tell all browsers, and up to `count` of the highest priority that can take them.
+        """`count` messages became available: tell all browsers, and up to `count` of those who come first.
 
-        Lower priorities are not told: their turn comes when no higher one wants the messages.
+        Only the highest priority that can take the messages is told; a lower one when no higher one wants them.
         """
         if self._non_acquiring.size:
             for node in self._non_acquiring.nodes():
@@ -163,11 +180,14 @@ class ConsumerManager:
 
     def _notify(self, node: ConsumerNode) -> None:
         """INTERESTED -> NOTIFIED, and tell it."""
-        if self._move(node, FROM_INTERESTED, NOTIFIED):
+        if self._move(node, TO_NOTIFY, NOTIFIED):
             node.consumer.notify_work()
 
-    def _notify_some(self, level: PriorityLevel, count: int, skipped: ConsumerNode | None) -> int:
-        """Notify up to `count` INTERESTED consumers of a level, in list order, each only if it could get something."""
+    def _notify_some(self, level: PriorityLevel, count: int, skipped: ConsumerNode | None) -> bool:
+        """Notify up to `count` INTERESTED consumers of a level, in list order, each only if it could get something.
+
+        True if any was notified.
+        """
         notified = 0
         entry = level.interested.head.next
         node = entry.node
@@ -178,7 +198,7 @@ class ConsumerManager:
                 self._notify(node)
                 notified += 1
             node = entry.node
-        return notified
+        return notified > 0
 
     def _one_can_take(self, nodes: NodeList) -> bool:
         """Could a consumer of this list get something?"""
@@ -214,9 +234,11 @@ class ConsumerManager:
             return
         for level in active:
             missing = available - level.notified.size
-            if missing > 0 and self._notify_some(level, missing, None):
-                return
-            if self._one_can_take(level.notified) or self._notify_some(level, 1, None):
+            if missing > 0:
+                served = self._notify_some(level, missing, None) or self._one_can_take(level.notified)
+            else:
+                served = self._one_can_take(level.notified) or self._notify_some(level, 1, None)
+            if served:
                 return
 
     # --- pulling --------------------------------------------------------------------------------------
@@ -231,7 +253,7 @@ class ConsumerManager:
             return False
         state = node.state
         if state == NOTIFIED:
-            self._move(node, FROM_NOTIFIED, INTERESTED)
+            self._move(node, TO_BEGIN_PULL, INTERESTED)
         elif state != INTERESTED:
             return state == NON_ACQUIRING
         if self._active[0] is node.level:
@@ -242,13 +264,13 @@ class ConsumerManager:
         """It got something and will pull again without being told: it counts as NOTIFIED, unless it lost interest."""
         node = consumer.node
         if node is not None:
-            self._move(node, FROM_INTERESTED, NOTIFIED)
+            self._move(node, TO_NOTIFY, NOTIFIED)
 
     def missed(self, consumer: Consumer) -> None:
         """There was nothing for it. If there is something for another interested consumer, that one is notified."""
         node = consumer.node
-        # A browser's miss says nothing about others. One that lost interest or was removed has handed on already. One that was
-        # notified again since it began will pull again.
+        # A browser's miss says nothing about others. One that lost interest or was removed has handed on already. One
+        # that was notified again since it began will pull again.
         if node is None or node.state != INTERESTED:
             return
         active = self._active
@@ -310,9 +332,12 @@ class ConsumerManager:
             level.all.check_invariants()
             level.interested.check_invariants()
             level.notified.check_invariants()
-            assert level.all.size > 0 and self._level_by_priority[level.priority] is level
+            assert level.all.size > 0
+            assert self._level_by_priority[level.priority] is level
             for node in level.all.nodes():
-                assert node.level is level and node.consumer.node is node and node.consumer.priority == level.priority
+                assert node.level is level
+                assert node.consumer.node is node
+                assert node.consumer.priority == level.priority
             count += level.all.size
         assert count == self._count
         assert len(self._level_by_priority) == len(self._levels)
@@ -329,15 +354,19 @@ class ConsumerManager:
         """Assert that every node is in the list of its state, and in no other."""
         listed = 0
         for level in self._levels:
-            for node in level.interested.nodes():
-                assert node.state == INTERESTED and node.level is level and node.consumer.acquires
-            for node in level.notified.nodes():
-                assert node.state == NOTIFIED and node.level is level and node.consumer.acquires
+            for state in (INTERESTED, NOTIFIED):
+                nodes = level.lists[state]
+                assert nodes is not None
+                for node in nodes.nodes():
+                    assert node.state == state
+                    assert node.level is level
+                    assert node.consumer.acquires
             listed += level.active_count()
         for node in self._not_interested.nodes():
             assert node.state == NOT_INTERESTED
         for node in self._non_acquiring.nodes():
-            assert node.state == NON_ACQUIRING and not node.consumer.acquires
+            assert node.state == NON_ACQUIRING
+            assert not node.consumer.acquires
         assert listed + self._not_interested.size + self._non_acquiring.size == self._count
 
     # --- the one transition ---------------------------------------------------------------------------
@@ -345,7 +374,7 @@ class ConsumerManager:
     def _move(self, node: ConsumerNode, from_states: int, to_state: int) -> bool:
         """Change a node's state and list. False, and nothing changes, if its state is not one of `from_states`."""
         state = node.state
-        if not from_states >> state & 1:
+        if not state & from_states:
             return False
         level = node.level
         node.state = to_state
@@ -358,7 +387,7 @@ class ConsumerManager:
             source.remove(node.entry)
         else:
             source.transfer(node.entry, target)
-        if not FROM_ACTIVE >> state & FROM_ACTIVE >> to_state & 1:
+        if (state | to_state) & INACTIVE:
             self._follow_activity(level)
         return True
 

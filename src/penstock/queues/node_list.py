@@ -1,12 +1,13 @@
 """Where a consumer can stand in its queue: the states, the lists, and the node that moves between them.
 
-What it owns: `ConsumerNode`, the entity that stays the same from `add` to `remove`; `Entry`, its place in one list; `NodeList`,
-a list of entries; `PriorityLevel`, the lists of one consumer priority.
+What it owns: `ConsumerNode`, the entity that stays the same from `add` to `remove`; `Entry`, its place in one list;
+`NodeList`, a list of entries; `PriorityLevel`, the lists of one consumer priority.
 
-A node has two entries for life: one in the All list of its level, one that goes from list to list as the state changes. So
-a move allocates nothing. The lists are circular, doubly linked and intrusive: append, removal of a known entry and
-size are O(1). Qpid links its lists singly and without locks, marks an entry as deleted and sweeps later, because many
-threads use them; here everything runs on the event loop's thread, removal is immediate, and there is nothing to sweep.
+A node has two entries for life: one in the All list of its level, one that goes from list to list as the state
+changes, so a move allocates nothing. The lists are circular, doubly linked and intrusive: append, removal of a known
+entry and size are O(1). Qpid's broker links its lists singly and without locks, marks an entry as deleted and
+scavenges later, because many threads use them. Here everything runs on the event loop's thread, removal is immediate,
+and there is nothing to scavenge.
 
 Invariants
   1. An entry is in at most one list. Outside of any list it is linked to itself.
@@ -22,18 +23,25 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from penstock.queues.consumer import Consumer
 
+# The states. One bit each, so that a set of states is their sum and membership is one operation.
 # Not with this queue, or no longer.
-REMOVED: Final = 0
+REMOVED: Final = 1
 # Acquires, wants work, and waits to be notified.
-INTERESTED: Final = 1
+INTERESTED: Final = 2
 # Wants no work now: no credit, stopped by flow, or its connection cannot write.
-NOT_INTERESTED: Final = 2
+NOT_INTERESTED: Final = 4
 # Was told that there is work, and has yet to pull or to lose interest.
-NOTIFIED: Final = 3
+NOTIFIED: Final = 8
 # Wants work and does not acquire: a browser.
-NON_ACQUIRING: Final = 4
+NON_ACQUIRING: Final = 16
 
-STATE_NAMES: Final = ("removed", "interested", "not_interested", "notified", "non_acquiring")
+STATE_NAMES: Final = {
+    REMOVED: "removed",
+    INTERESTED: "interested",
+    NOT_INTERESTED: "not_interested",
+    NOTIFIED: "notified",
+    NON_ACQUIRING: "non_acquiring",
+}
 
 
 @final
@@ -113,7 +121,7 @@ class NodeList:
         count = 0
         entry = self.head
         while True:
-            assert entry.next.prev is entry and entry.prev.next is entry
+            assert entry.next.prev is entry
             entry = entry.next
             if entry is self.head:
                 break
@@ -136,7 +144,13 @@ class PriorityLevel:
         self.interested = NodeList()
         self.notified = NodeList()
         # The list of each state. Those of NOT_INTERESTED and NON_ACQUIRING are the manager's, shared by all levels.
-        self.lists: list[NodeList | None] = [None, self.interested, not_interested, self.notified, non_acquiring]
+        self.lists: dict[int, NodeList | None] = {
+            REMOVED: None,
+            INTERESTED: self.interested,
+            NOT_INTERESTED: not_interested,
+            NOTIFIED: self.notified,
+            NON_ACQUIRING: non_acquiring,
+        }
 
     def __lt__(self, other: PriorityLevel) -> bool:
         # Sorted, the highest priority comes first.

@@ -158,6 +158,9 @@ class Queue(Availability):
             return not self.backing.is_empty()
         return self.backing.browse(consumer.browse_seq_id, 1, 0) is not None
 
+    def available_count(self) -> int:
+        return len(self.backing)
+
     def pull(self, consumer: Consumer, count_max: int) -> Run | None:
         """A consumer that was notified takes a run; None when there is nothing for it now."""
         manager = self.consumers

@@ -100,7 +100,7 @@ class Unacked:
                 spans.append((current, start + current.offset, tag - start))
             if run is None and strict:
                 # The error closes the channel, which requeues what is unsettled: nothing may be lost from here.
-                self._restore(spans)
+                self.restore(spans)
                 raise unknown_tag(tag)
             current = run
             start = tag
@@ -108,9 +108,12 @@ class Unacked:
             spans.append((current, start + current.offset, last_tag + 1 - start))
         return spans
 
-    def _restore(self, spans: list[Span]) -> None:
+    def restore(self, spans: list[Span]) -> None:
+        """Make taken deliveries unsettled again."""
         for run, first_seq_id, count in spans:
-            self.add(first_seq_id - run.offset, count, run)
+            first_tag = first_seq_id - run.offset
+            self.add(first_tag, count, run)
+            self._lowest = min(self._lowest, first_tag)
 
 
 def unknown_tag(tag: int) -> Exception:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 class Scheduler:
     """Runs turns on the event loop while there is work."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, flow: PublisherFlow) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, flow: PublisherFlow, after_turn: Callable[[], None]) -> None:
         self._loop = loop
         self._flow = flow
+        # Called after each turn; sets the timer of the next expiry.
+        self._after_turn = after_turn
         # Connections that have notified consumers, in the order of their turn; each at most once.
         self._working: deque[Connection] = deque()
         # Connections with something in their output, in the order in which they got it.
@@ -58,6 +61,7 @@ class Scheduler:
             connection.flush()
         if self._flow.holding:
             self._flow.release()
+        self._after_turn()
         if working or self._talking:
             self._loop.call_soon(self._turn)
         else:

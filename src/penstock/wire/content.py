@@ -16,13 +16,16 @@ Nothing survives a crash. It does not know channels or queues, and does not keep
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from penstock.errors import precondition_failed
-from penstock.fields import Field, Table
+from penstock.fields import TYPE_NAMES, Field, Table
 from penstock.message import Envelope
 from penstock.wire import frames
 from penstock.wire.properties import Properties, decode_properties, encode_properties
+
+# A thousand years: longer is for ever, and the sum with a date still fits 64 bits.
+EXPIRATION_MS_MAX: Final = 1000 * 365 * 24 * 3600 * 1000
 
 
 def scan_run(data: bytes, pos: int, prefix: bytes, body_size: int, bodies: list[bytes]) -> int:
@@ -114,7 +117,7 @@ def _routing_keys(headers: Table, name: str) -> list[str]:
         return []
     kind, value = field
     if kind != "A" or not isinstance(value, list):
-        raise precondition_failed(f"unsupported type for header '{name}'")
+        raise precondition_failed(f'invalid message: {{unacceptable_type_in_header,"{name}",{TYPE_NAMES[kind]}}}')
     keys: list[str] = []
     for item_kind, item in value:
         if item_kind == "S" and isinstance(item, bytes):
@@ -125,7 +128,14 @@ def _routing_keys(headers: Table, name: str) -> list[str]:
 def _expiration_ms(expiration: str | None) -> int:
     if expiration is None:
         return -1
-    # int() would accept spaces, signs and underscores; RabbitMQ takes plain digits only.
-    if not expiration.isascii() or not expiration.isdigit():
-        raise precondition_failed(f"invalid expiration '{expiration}'")
-    return int(expiration[:20])
+    digits = expiration[1:] if expiration[:1] in ("+", "-") else expiration
+    leading = len(digits) - len(digits.lstrip("0123456789"))
+    if leading == 0:
+        raise precondition_failed(f"invalid expiration '{expiration}': no_integer")
+    if leading < len(digits):
+        raise precondition_failed(f"invalid expiration '{expiration}': {{leftover_string,\"{digits[leading:]}\"}}")
+    # A short string has at most 255 digits, which int() takes in its stride.
+    value = int(expiration)
+    if value < 0:
+        raise precondition_failed(f"invalid expiration '{expiration}': {{value_negative,{value}}}")
+    return min(value, EXPIRATION_MS_MAX)

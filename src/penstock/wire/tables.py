@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Final
 
 from penstock import errors
@@ -247,6 +248,8 @@ def _field_from_python(value: object, depth: int) -> Field:
             return "l", value
         raise ValueError(f"{value} does not fit in 64 bits")
     if isinstance(value, float):
+        if not isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
         return "d", value
     if isinstance(value, dict):
         return "F", _table_from_python(value, depth + 1)

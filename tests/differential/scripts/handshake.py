@@ -195,17 +195,25 @@ def _(s: Session) -> None:
     wire.expect(0, "connection.tune")
 
 
-@script("tune-ok may ask for less and for the server's maximum")
+@script("tune-ok may ask for less and for another heartbeat")
 def _(s: Session) -> None:
     for values in (
-        {"channel_max": 0, "frame_max": 0, "heartbeat": 0},
         {"channel_max": 1, "frame_max": 8192, "heartbeat": 1},
         {"frame_max": 4096},
+        {"heartbeat": 0},
         {"heartbeat": 65535},
     ):
         wire = tuned(s)
         tune(wire, **values)
         wire.expect(0, "connection.open-ok")
+
+
+@script("tune-ok without a limit where the server has one ends the connection")
+def _(s: Session) -> None:
+    wires = [tuned(s), tuned(s)]
+    tune(wires[0], frame_max=0)
+    tune(wires[1], channel_max=0)
+    all_end(wires)
 
 
 @script("tune-ok above the offer or below the minimum ends the connection")
@@ -268,7 +276,7 @@ def _(s: Session) -> None:
     wire.expect_end()
 
 
-@script("connection.close between tune-ok and open is answered")
+@script("connection.close between tune-ok and open is refused")
 def _(s: Session) -> None:
     wire = tuned(s)
     wire.send(0, "connection.tune-ok", channel_max=2047, frame_max=131_072, heartbeat=0)

@@ -27,7 +27,8 @@ def codegen(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The generator, its table and its output, somewhere else."""
-    for name in [*GENERATED, "tools/codegen.py", "spec/amqp0-9-1.json", "pyproject.toml"]:
+    tools = ["tools/codegen.py", "tools/codegen_texts.py"]
+    for name in [*GENERATED, *tools, "spec/amqp0-9-1.json", "pyproject.toml"]:
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, target)

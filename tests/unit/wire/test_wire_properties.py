@@ -47,6 +47,9 @@ def test_pamqp_reads_the_properties_that_we_write(ours: Properties) -> None:
         expected: Any = as_pamqp_decodes(getattr(ours, our_name))
         if amqp_type == "timestamp" and expected is not None:
             expected = datetime.fromtimestamp(expected, UTC)
+        if name == "cluster_id" and expected is None:
+            # pamqp has no absent cluster-id, only an empty one.
+            expected = ""
         assert getattr(content_header.properties, name) == expected
 
 

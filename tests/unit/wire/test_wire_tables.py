@@ -190,12 +190,11 @@ def test_nesting_is_limited_in_both_directions(code: str) -> None:
 
 
 def test_nesting_thousands_deep_is_refused_and_not_a_crash() -> None:
-    data = b"F" + bytes(4)
-    for _ in range(20_000):
-        data = b"F" + (len(data) + 2).to_bytes(4, "big") + b"\x01a" + data[:40]
-    content = b"\x01a" + b"F\x00\x00\xff\xff\x01a" * 20_000
-    check_refused(502, decoded, with_length(content))
-    check_refused(502, encode_table, nested("F", 20_000))
+    data = bytes(4)
+    for _ in range(5_000):
+        data = with_length(b"\x01aF" + data)
+    assert "nested" in check_refused(502, decoded, data)
+    assert "nested" in check_refused(502, encode_table, nested("F", 5_000))
 
 
 def test_the_number_of_fields_is_limited_in_both_directions() -> None:

@@ -1,0 +1,17 @@
+"""The `penstock` command."""
+
+from __future__ import annotations
+
+import click
+
+import penstock
+from penstock.cli.serve import serve
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(penstock.__version__, prog_name="penstock")
+def main() -> None:
+    """penstock: the message broker that remembers. RabbitMQ-compatible (AMQP 0-9-1)."""
+
+
+main.add_command(serve)

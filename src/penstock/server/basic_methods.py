@@ -1,0 +1,147 @@
+"""Methods of the basic class, but publish and ack, which `connection` reads in runs."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from penstock.broker import direct_reply
+from penstock.broker.users import READ
+from penstock.errors import not_allowed, not_implemented, precondition_failed
+from penstock.fields import TYPE_NAMES, Table
+from penstock.queues.unacked import UnackedRun
+from penstock.server.channel import Channel
+from penstock.server.queue_methods import queue_name
+from penstock.server.subscription import Subscription
+from penstock.server.transaction import ACK, REJECT, REQUEUE
+from penstock.wire import methods
+
+# Consume argument: true makes the consumer a browser, which reads messages without taking them.
+BROWSE_ARGUMENT = "x-browse"
+INTEGER_TYPES = frozenset("bBsuIil")
+
+
+def basic_qos(channel: Channel, method: methods.BasicQos) -> None:
+    if method.prefetch_size:
+        raise not_implemented(f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.global_:
+        channel.prefetch_count = method.prefetch_count
+        channel.update_interest()
+    else:
+        channel.consumer_prefetch_count = method.prefetch_count
+    channel.send(methods.BasicQosOk())
+
+
+def basic_consume(channel: Channel, method: methods.BasicConsume) -> None:
+    connection = channel.connection
+    tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+    if tag in channel.subscriptions or tag == channel.reply_tag:
+        raise not_allowed(f"attempt to reuse consumer tag '{tag}'")
+    if method.queue == direct_reply.PSEUDO_QUEUE:
+        if not method.no_ack:
+            raise precondition_failed("reply consumer cannot acknowledge")
+        channel.open_replies(tag)
+        if not method.no_wait:
+            channel.send(methods.BasicConsumeOk(tag))
+        return
+    name = queue_name(channel, method.queue)
+    connection.user.require(READ, "queue", name, connection.vhost.name)
+    queue = connection.vhost.queue(name, connection)
+    subscription = Subscription(
+        channel,
+        queue,
+        tag,
+        _priority(method.arguments, queue.describe()),
+        method.arguments.get(BROWSE_ARGUMENT) != ("t", True),
+        method.no_ack,
+        method.exclusive,
+        channel.consumer_prefetch_count,
+    )
+    channel.add_subscription(subscription)
+    if not method.no_wait:
+        channel.send(methods.BasicConsumeOk(tag))
+
+
+def _priority(arguments: Table, described: str) -> int:
+    field = arguments.get("x-priority")
+    if field is None:
+        return 0
+    kind, value = field
+    if kind not in INTEGER_TYPES or not isinstance(value, int):
+        raise precondition_failed(
+            f"invalid arg 'x-priority' for {described}: \"expected integer, got {TYPE_NAMES[kind]}\""
+        )
+    return value
+
+
+def basic_cancel(channel: Channel, method: methods.BasicCancel) -> None:
+    tag = method.consumer_tag
+    subscription = channel.subscriptions.get(tag)
+    if subscription is not None:
+        channel.cancel_subscription(subscription)
+    elif tag == channel.reply_tag:
+        channel.close_replies()
+    if not method.no_wait:
+        channel.send(methods.BasicCancelOk(tag))
+
+
+def basic_get(channel: Channel, method: methods.BasicGet) -> None:
+    connection = channel.connection
+    name = queue_name(channel, method.queue)
+    connection.user.require(READ, "queue", name, connection.vhost.name)
+    queue = connection.vhost.queue(name, connection)
+    run = queue.get(method.no_ack)
+    if run is None:
+        channel.send(methods.BasicGetEmpty())
+        return
+    envelope, body, _ = run.entries[0]
+    tag = channel.take_tags(1)
+    if not method.no_ack:
+        channel.unacked.add(tag, 1, UnackedRun(queue, None, run.first_seq_id - tag))
+    channel.send(methods.BasicGetOk(tag, run.redelivered, envelope.exchange, envelope.routing_key, len(queue)))
+    connection.send_content(channel.number, envelope.properties, body)
+
+
+def basic_ack(channel: Channel, method: methods.BasicAck) -> None:
+    _settle(channel, method.delivery_tag, method.multiple, ACK)
+
+
+def basic_nack(channel: Channel, method: methods.BasicNack) -> None:
+    _settle(channel, method.delivery_tag, method.multiple, REQUEUE if method.requeue else REJECT)
+
+
+def basic_reject(channel: Channel, method: methods.BasicReject) -> None:
+    _settle(channel, method.delivery_tag, False, REQUEUE if method.requeue else REJECT)
+
+
+def _settle(channel: Channel, tag: int, multiple: bool, how: int) -> None:
+    unacked = channel.unacked
+    spans = unacked.take_through(tag) if multiple else unacked.take(tag, tag)
+    channel.settle_by_client(spans, how)
+
+
+def basic_recover(channel: Channel, method: methods.BasicRecover) -> None:
+    if not method.requeue:
+        raise not_implemented("requeue=false")
+    channel.send(methods.BasicRecoverOk())
+    channel.settle(channel.unacked.take_all(), REQUEUE)
+
+
+def basic_recover_async(channel: Channel, method: methods.BasicRecoverAsync) -> None:
+    if not method.requeue:
+        raise not_implemented("requeue=false")
+    channel.settle(channel.unacked.take_all(), REQUEUE)
+
+
+HANDLERS: dict[int, Callable[[Channel, Any], None]] = {
+    methods.BasicQos.INDEX: basic_qos,
+    methods.BasicConsume.INDEX: basic_consume,
+    methods.BasicCancel.INDEX: basic_cancel,
+    methods.BasicGet.INDEX: basic_get,
+    methods.BasicAck.INDEX: basic_ack,
+    methods.BasicNack.INDEX: basic_nack,
+    methods.BasicReject.INDEX: basic_reject,
+    methods.BasicRecover.INDEX: basic_recover,
+    methods.BasicRecoverAsync.INDEX: basic_recover_async,
+}

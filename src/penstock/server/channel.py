@@ -1,0 +1,277 @@
+"""A channel: its consumers, its unacknowledged deliveries, its publishing modes, and how it ends.
+
+Methods are handled by the functions of `exchange_methods`, `queue_methods`, `basic_methods` and `mode_methods`; this file
+is the state they work on. A `ChannelException` raised by any of them closes this channel only (see `connection`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.broker.direct_reply import ReplyReceiver
+from penstock.errors import frame_error, precondition_failed, unexpected_frame
+from penstock.message import FRAME_END, Envelope
+from penstock.queues.confirms import ConfirmLedger, ConfirmSink
+from penstock.queues.unacked import Span, Unacked
+from penstock.server.delivery import DeliveryEncoder
+from penstock.server.publishing import Prepared, Publisher, PublishRoute
+from penstock.server.subscription import Subscription
+from penstock.server.transaction import ACK, REJECT, Transaction
+from penstock.wire import frames, methods
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+
+# What a channel waits for within a publish.
+NO_CONTENT = 0
+EXPECT_HEADER = 1
+EXPECT_BODY = 2
+
+
+class Channel(ConfirmSink, ReplyReceiver):
+    """One open channel."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        # True from the moment that a close was sent or received.
+        self.closing = False
+        # The queue that an empty name stands for: the last one declared here.
+        self.current_queue = ""
+        self.subscriptions: dict[str, Subscription] = {}
+        self.unacked = Unacked()
+        # Prefetch of the whole channel (global=true) and of consumers to come (global=false); 0 = no limit.
+        self.prefetch_count = 0
+        self.consumer_prefetch_count = 0
+        # Unacknowledged deliveries to consumers; basic.get does not count.
+        self.consumer_unacked_count = 0
+        self.publisher = Publisher(self)
+        # At most one of the two modes is on.
+        self.confirms: ConfirmLedger | None = None
+        self.transaction: Transaction | None = None
+        # Direct reply-to: this channel's address, its consumer tag and its encoder.
+        self.reply_address: str | None = None
+        self.reply_tag: str | None = None
+        self._reply_encoder: DeliveryEncoder | None = None
+        self._next_tag = 1
+        self._working: deque[Subscription] = deque()
+        # The publish that is being received.
+        self._content_state = NO_CONTENT
+        self._content_route: PublishRoute | None = None
+        self._content_prepared: Prepared | None = None
+        self._content_size = 0
+        self._content_received = 0
+        self._content_parts: list[bytes] = []
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    def send(self, method: methods.Method) -> None:
+        self.connection.send(self.number, method)
+
+    def send_return(self, envelope: Envelope, body: bytes) -> None:
+        """An unroutable mandatory message goes back."""
+        self.send(methods.BasicReturn(312, "NO_ROUTE", envelope.exchange, envelope.routing_key))
+        self.connection.send_content(self.number, envelope.properties, body)
+
+    def confirms_ready(self) -> None:
+        self.connection.confirms_ready(self)
+
+    def flush_confirms(self) -> None:
+        """Send the acks and nacks that are due."""
+        if self.confirms is None or self.closing:
+            return
+        for number, multiple, is_ack in self.confirms.flush():
+            if is_ack:
+                self.send(methods.BasicAck(number, multiple))
+            else:
+                self.send(methods.BasicNack(number, multiple, False))
+
+    # --- content ------------------------------------------------------------------------------------
+
+    def begin_content(self, route: PublishRoute) -> None:
+        """A basic.publish was read whose content did not come along whole."""
+        self._content_state = EXPECT_HEADER
+        self._content_route = route
+
+    def in_content(self) -> bool:
+        return self._content_state != NO_CONTENT
+
+    def on_header(self, payload: bytes) -> None:
+        if self._content_state == NO_CONTENT:
+            raise unexpected_frame("expected method frame, got non method frame instead")
+        if self._content_state == EXPECT_BODY:
+            raise unexpected_frame("expected content body, got non content body frame instead")
+        if len(payload) < frames.CONTENT_HEADER_BYTES + 2:
+            raise frame_error("content header is too short")
+        if payload[0:2] != frames.CONTENT_HEADER_START[0:2]:
+            got = int.from_bytes(payload[0:2], "big")
+            raise unexpected_frame(f"expected content header for class 60, got one for class {got} instead")
+        if payload[2:4] != b"\x00\x00":
+            raise unexpected_frame("content header weight must be 0")
+        route = self._content_route
+        assert route is not None
+        self._content_size = int.from_bytes(payload[4:12], "big")
+        self._content_received = 0
+        # From here on the channel is only closed between messages: reset before anything may raise.
+        self._content_state = EXPECT_BODY
+        self.check_size(self._content_size)
+        self._content_prepared = route.prepare(payload[frames.CONTENT_HEADER_BYTES :])
+        if self._content_size == 0:
+            self._finish_content()
+
+    def check_size(self, size: int) -> None:
+        size_max = self.connection.broker.config.message_bytes_max
+        if size > size_max:
+            raise precondition_failed(f"message size {size} is larger than configured max size {size_max}")
+
+    def on_body(self, payload: bytes) -> None:
+        if self._content_state == NO_CONTENT:
+            raise unexpected_frame("expected method frame, got non method frame instead")
+        if self._content_state == EXPECT_HEADER:
+            raise unexpected_frame("expected content header for class 60, got non content header frame instead")
+        self._content_received += len(payload)
+        if self._content_received > self._content_size:
+            raise frame_error("content body is larger than its header says")
+        self.connection.count_partial(len(payload))
+        self._content_parts.append(payload)
+        if self._content_received == self._content_size:
+            self._finish_content()
+
+    def _finish_content(self) -> None:
+        route, prepared = self._content_route, self._content_prepared
+        assert route is not None
+        assert prepared is not None
+        body = b"".join([*self._content_parts, FRAME_END])
+        self._drop_content()
+        if prepared.version != self.connection.vhost.topology_version:
+            prepared = route.prepare(prepared.properties)
+        self.publisher.publish(route, prepared, [body])
+
+    def _drop_content(self) -> None:
+        self._content_state = NO_CONTENT
+        self._content_route = None
+        self._content_prepared = None
+        self.connection.count_partial(-sum(len(part) for part in self._content_parts))
+        self._content_parts = []
+
+    # --- delivering ---------------------------------------------------------------------------------
+
+    def take_tags(self, count: int) -> int:
+        """The first of `count` new delivery tags."""
+        first = self._next_tag
+        self._next_tag = first + count
+        return first
+
+    def consumer_has_work(self, subscription: Subscription) -> None:
+        self._working.append(subscription)
+        if len(self._working) == 1:
+            self.connection.channel_has_work(self)
+
+    def has_work(self) -> bool:
+        return bool(self._working)
+
+    def deliver_some(self) -> int:
+        """Let the next consumer that was notified pull one run."""
+        working = self._working
+        subscription = working.popleft()
+        count = subscription.pull()
+        if count:
+            working.append(subscription)
+        else:
+            subscription.listed = False
+        return count
+
+    def receive_replies(self, envelope: Envelope, bodies: Sequence[bytes]) -> None:
+        if self.closing or self._reply_encoder is None:
+            return
+        entries = [(envelope, body, None) for body in bodies]
+        first_tag = self.take_tags(len(bodies))
+        self.connection.sent_bytes(self._reply_encoder.encode(self.connection.out, entries, first_tag, False))
+
+    def open_replies(self, tag: str) -> None:
+        """Consume from the pseudo-queue of direct reply-to."""
+        if self.reply_address is not None:
+            raise precondition_failed("reply consumer already set")
+        self.reply_tag = tag
+        self.reply_address = self.connection.broker.direct_replies.open(self)
+        self._reply_encoder = DeliveryEncoder(self.number, tag, self.connection.frame_bytes_max)
+
+    def close_replies(self) -> None:
+        if self.reply_address is not None:
+            self.connection.broker.direct_replies.close(self.reply_address)
+        self.reply_address = self.reply_tag = self._reply_encoder = None
+
+    # --- settling -----------------------------------------------------------------------------------
+
+    def settle_by_client(self, spans: list[Span], how: int) -> None:
+        if self.transaction is not None:
+            self.transaction.settled(spans, how)
+        else:
+            self.settle(spans, how)
+
+    def settle(self, spans: list[Span], how: int) -> None:
+        """Acknowledge, reject or requeue deliveries that were taken from `unacked`."""
+        for run, first_seq_id, count in spans:
+            seq_ids = range(first_seq_id, first_seq_id + count)
+            if how == ACK:
+                run.queue.ack(seq_ids)
+            elif how == REJECT:
+                run.queue.reject(seq_ids)
+            else:
+                run.queue.requeue(seq_ids)
+            consumer = run.consumer
+            if consumer is not None:
+                assert isinstance(consumer, Subscription)
+                self.consumer_unacked_count -= count
+                consumer.settled(count)
+        if self.prefetch_count:
+            self.update_interest()
+
+    def update_interest(self) -> None:
+        """Credit or back-pressure changed for all consumers of the channel."""
+        for subscription in self.subscriptions.values():
+            subscription.update_interest()
+
+    # --- consumers ----------------------------------------------------------------------------------
+
+    def add_subscription(self, subscription: Subscription) -> None:
+        if len(self.subscriptions) >= limits.CONSUMERS_PER_CHANNEL_MAX:
+            raise precondition_failed(f"this channel has its {limits.CONSUMERS_PER_CHANNEL_MAX} consumers already")
+        # Registered here first: the queue may notify it at once.
+        self.subscriptions[subscription.tag] = subscription
+        try:
+            subscription.queue.add_consumer(subscription, subscription.wants_work())
+        except Exception:
+            del self.subscriptions[subscription.tag]
+            raise
+
+    def cancel_subscription(self, subscription: Subscription) -> None:
+        """The client cancels. What it has not acknowledged stays with the channel."""
+        del self.subscriptions[subscription.tag]
+        if not subscription.queue.deleted:
+            subscription.queue.remove_consumer(subscription)
+
+    def consumer_cancelled(self, subscription: Subscription) -> None:
+        """The queue was deleted under a consumer."""
+        self.subscriptions.pop(subscription.tag, None)
+        if not self.closing and self.connection.has_capability("consumer_cancel_notify"):
+            self.send(methods.BasicCancel(subscription.tag, True))
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """The channel is closed or its connection is gone: consumers leave, what is unacknowledged goes back."""
+        self.closing = True
+        self.close_replies()
+        for subscription in list(self.subscriptions.values()):
+            self.cancel_subscription(subscription)
+        self._working.clear()
+        self._drop_content()
+        if self.transaction is not None:
+            self.transaction.rollback()
+        for run, first_seq_id, count in self.unacked.take_all():
+            run.queue.requeue(range(first_seq_id, first_seq_id + count))
+        self.consumer_unacked_count = 0

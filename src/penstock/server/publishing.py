@@ -1,0 +1,165 @@
+"""Publishing: from a basic.publish frame to queues.
+
+A publisher repeats itself. What a publish method frame means (channel, exchange, routing key, targets) is remembered by
+the frame's own bytes, and what the properties mean by theirs, until the topology changes. So a run of equal publishes
+costs one look into a dict; see `wire/content.scan_run` for the bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.broker import direct_reply
+from penstock.broker.users import WRITE
+from penstock.errors import access_refused, not_implemented, precondition_failed
+from penstock.message import ConfirmToken, Envelope
+from penstock.queues.queue import Queue
+from penstock.routing.exchange import Exchange
+from penstock.wire.content import ContentInfo, read_content, replace_reply_to
+from penstock.wire.methods import BasicPublish
+
+if TYPE_CHECKING:
+    from penstock.server.channel import Channel
+
+
+class Prepared:
+    """Messages with certain properties on a certain route: their envelope and where they go."""
+
+    __slots__ = ("envelope", "properties", "queues", "reply_address", "version")
+
+    def __init__(
+        self, properties: bytes, envelope: Envelope, queues: list[Queue], reply_address: str, version: int
+    ) -> None:
+        # As the publisher sent them; the envelope's may differ (BCC, reply-to).
+        self.properties = properties
+        self.envelope = envelope
+        self.queues = queues
+        # Set when the messages are replies that go straight to a channel.
+        self.reply_address = reply_address
+        # The topology for which `queues` holds; -1 = never trust it again.
+        self.version = version
+
+
+class PublishRoute:
+    """What one basic.publish frame means on its connection."""
+
+    __slots__ = ("_queues", "_version", "channel", "exchange", "mandatory", "prepared", "routing_key")
+
+    def __init__(self, channel: Channel, method: BasicPublish) -> None:
+        self.channel = channel
+        self.exchange = method.exchange
+        self.routing_key = method.routing_key
+        self.mandatory = method.mandatory
+        # The last properties seen on this route.
+        self.prepared: Prepared | None = None
+        # Targets that do not depend on the message, for the topology of that version.
+        self._queues: list[Queue] | None = None
+        self._version = -1
+        if method.immediate:
+            raise not_implemented("immediate=true")
+        self._check()
+
+    def _check(self) -> Exchange:
+        """The exchange, if it is there and this user may publish to it."""
+        connection = self.channel.connection
+        vhost = connection.vhost
+        exchange = vhost.exchange(self.exchange)
+        connection.user.require(WRITE, "exchange", self.exchange, vhost.name)
+        if exchange.internal:
+            raise access_refused(f"cannot publish to internal exchange '{self.exchange}' in vhost '{vhost.name}'")
+        return exchange
+
+    def prepare(self, properties: bytes) -> Prepared:
+        """Envelope and targets for messages with these properties; remembered while nothing changes."""
+        prepared = self.prepared
+        version = self.channel.connection.vhost.topology_version
+        if prepared is not None and prepared.version == version and prepared.properties == properties:
+            return prepared
+        exchange = self._check()
+        content = read_content(self.exchange, self.routing_key, properties)
+        self._check_user_id(content)
+        self._replace_reply_to(content)
+        self.prepared = prepared = self._route(exchange, content, properties, version)
+        return prepared
+
+    def _route(self, exchange: Exchange, content: ContentInfo, properties: bytes, version: int) -> Prepared:
+        vhost = self.channel.connection.vhost
+        if self.exchange == "" and self.routing_key.startswith(direct_reply.PREFIX):
+            return Prepared(properties, content.envelope, [], self.routing_key, -1)
+        if content.cc or content.bcc:
+            keys = [self.routing_key, *content.cc, *content.bcc]
+            queues = vhost.route(exchange, keys, content.headers)
+        elif self._version == version and self._queues is not None:
+            queues = self._queues
+        else:
+            queues = vhost.route(exchange, [self.routing_key], content.headers)
+            self._version = version
+            self._queues = None if vhost.route_needs_headers(exchange) else queues
+        return Prepared(properties, content.envelope, queues, "", version)
+
+    def _check_user_id(self, content: ContentInfo) -> None:
+        name = self.channel.connection.user.name
+        if content.user_id is not None and content.user_id != name:
+            raise precondition_failed(
+                f"user_id property set to '{content.user_id}' but authenticated user was '{name}'"
+            )
+
+    def _replace_reply_to(self, content: ContentInfo) -> None:
+        if content.reply_to != direct_reply.PSEUDO_QUEUE:
+            return
+        address = self.channel.reply_address
+        if address is None:
+            raise precondition_failed("fast reply consumer does not exist")
+        old = content.envelope
+        content.envelope = Envelope(
+            old.exchange,
+            old.routing_key,
+            replace_reply_to(old.properties, address),
+            old.persistent,
+            old.priority,
+            old.expiration_ms,
+        )
+
+
+class Publisher:
+    """A channel's publishing side: modes, returns, confirms."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def publish(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+        """Take a run of messages from the client."""
+        channel = self._channel
+        connection = channel.connection
+        connection.published()
+        if channel.transaction is not None:
+            channel.transaction.published(route, prepared.properties, bodies)
+            return
+        ledger = channel.confirms
+        token: ConfirmToken | None = None
+        queues = prepared.queues
+        if ledger is not None:
+            token = ledger.open_run(len(bodies), len(queues))
+            if connection.server.faults.refuse_confirms:
+                token.refuse()
+                return
+        if queues:
+            for queue in queues:
+                queue.publish(prepared.envelope, bodies, token)
+            connection.feed(queues)
+        else:
+            self._unrouted(route, prepared, bodies)
+            if token is not None:
+                token.complete()
+
+    def _unrouted(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+        channel = self._channel
+        if prepared.reply_address:
+            receiver = channel.connection.broker.direct_replies.receiver(prepared.reply_address)
+            if receiver is not None:
+                receiver.receive_replies(prepared.envelope, bodies)
+                return
+        if route.mandatory:
+            for body in bodies:
+                channel.send_return(prepared.envelope, body)

@@ -1,0 +1,116 @@
+"""Methods of the queue class."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from penstock.broker.arguments import queue_notes
+from penstock.broker.users import CONFIGURE, READ, WRITE
+from penstock.broker.vhost import default_exchange_refusal, without_line_breaks
+from penstock.errors import not_found
+from penstock.queues.queue import Queue
+from penstock.routing.bindings import QUEUE, Binding
+from penstock.server.channel import Channel
+from penstock.wire import methods
+
+log = logging.getLogger("penstock.queue")
+
+
+def queue_name(channel: Channel, name: str) -> str:
+    """An empty name stands for the queue last declared on the channel."""
+    if name:
+        return name
+    if not channel.current_queue:
+        raise not_found("no previously declared queue")
+    return channel.current_queue
+
+
+def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
+    name = without_line_breaks(method.queue)
+    if method.passive:
+        queue = channel.connection.vhost.queue(name, channel.connection)
+    else:
+        queue = _declare(channel, method, name)
+    channel.current_queue = queue.name
+    if not method.no_wait:
+        channel.send(methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count()))
+
+
+def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue:
+    connection = channel.connection
+    vhost = connection.vhost
+    owner = connection if method.exclusive else None
+    if name == "":
+        connection.user.require(CONFIGURE, "queue", "amq.gen", vhost.name)
+        queue = vhost.declare_server_named_queue(method.durable, method.auto_delete, owner, method.arguments)
+        is_new = True
+    else:
+        connection.user.require(CONFIGURE, "queue", name, vhost.name)
+        is_new = name not in vhost.queues
+        queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
+    if is_new:
+        for note in queue_notes(method.arguments):
+            log.warning("%s declared with %s", queue.describe(), note)
+    return queue
+
+
+def queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
+    connection = channel.connection
+    vhost = connection.vhost
+    name = queue_name(channel, method.queue)
+    connection.user.require(CONFIGURE, "queue", name, vhost.name)
+    deleted = 0
+    if name in vhost.queues:
+        deleted = vhost.delete_queue(vhost.queue(name, connection), method.if_unused, method.if_empty)
+    if not method.no_wait:
+        channel.send(methods.QueueDeleteOk(deleted))
+
+
+def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
+    connection = channel.connection
+    name = queue_name(channel, method.queue)
+    connection.user.require(READ, "queue", name, connection.vhost.name)
+    purged = connection.vhost.queue(name, connection).purge()
+    if not method.no_wait:
+        channel.send(methods.QueuePurgeOk(purged))
+
+
+def queue_bind(channel: Channel, method: methods.QueueBind) -> None:
+    connection = channel.connection
+    vhost = connection.vhost
+    name = queue_name(channel, method.queue)
+    # An empty queue and an empty key together mean the current queue's name for both.
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    connection.user.require(WRITE, "queue", name, vhost.name)
+    connection.user.require(READ, "exchange", method.exchange, vhost.name)
+    if method.exchange == "":
+        raise default_exchange_refusal()
+    vhost.exchange(method.exchange)
+    vhost.queue(name, connection)
+    vhost.bind(Binding(method.exchange, (QUEUE, name), key, method.arguments))
+    if not method.no_wait:
+        channel.send(methods.QueueBindOk())
+
+
+def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
+    connection = channel.connection
+    vhost = connection.vhost
+    name = queue_name(channel, method.queue)
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    connection.user.require(WRITE, "queue", name, vhost.name)
+    connection.user.require(READ, "exchange", method.exchange, vhost.name)
+    if method.exchange == "":
+        raise default_exchange_refusal()
+    vhost.unbind(Binding(method.exchange, (QUEUE, name), key, method.arguments))
+    channel.send(methods.QueueUnbindOk())
+
+
+HANDLERS: dict[int, Callable[[Channel, Any], None]] = {
+    methods.QueueDeclare.INDEX: queue_declare,
+    methods.QueueDelete.INDEX: queue_delete,
+    methods.QueuePurge.INDEX: queue_purge,
+    methods.QueueBind.INDEX: queue_bind,
+    methods.QueueUnbind.INDEX: queue_unbind,
+}

@@ -1,0 +1,161 @@
+"""The broker on a socket: listener, connections, the timers that all of them share, start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+from penstock import limits
+from penstock.broker.broker import Broker
+from penstock.config import Config
+from penstock.errors import AmqpError, StartupError
+from penstock.server.connection import Connection
+from penstock.server.faults import Faults
+from penstock.server.flow import PublisherFlow
+from penstock.server.scheduler import Scheduler
+from penstock.wire import methods
+
+log = logging.getLogger("penstock.server")
+
+# The time between two looks at the memory grows with the number of queues, which are all asked.
+MEMORY_CHECK_PER_QUEUE_S = 20e-6
+
+
+class Server:
+    """One broker that listens."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.broker = Broker(config)
+        self.connections: set[Connection] = set()
+        self.internal_errors = 0
+        self.node_name = f"penstock@{socket.gethostname()}"
+        self.loop: asyncio.AbstractEventLoop
+        self.flow: PublisherFlow
+        self.scheduler: Scheduler
+        self.faults = Faults(self)
+        self._listener: asyncio.Server | None = None
+        self._in_handshake: set[Connection] = set()
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_due_ms = -1
+        self._memory_timer: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Event = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listen. Raises StartupError with what to do when it cannot."""
+        self.loop = asyncio.get_running_loop()
+        self.flow = PublisherFlow(self.loop)
+        self.scheduler = Scheduler(self.loop, self.flow, self._arm_expiry)
+        config = self.config
+        try:
+            self._listener = await self.loop.create_server(
+                lambda: Connection(self), config.host, config.port, backlog=1024, reuse_address=True
+            )
+        except OSError as error:
+            raise StartupError(
+                f"cannot listen on {config.host}:{config.port}: {error.strerror or error}."
+                " Is another broker running? Choose another port with --port."
+            ) from error
+        self._check_memory()
+        log.info("started TCP listener on %s:%d", config.host, self.port)
+        log.info("Server startup complete")
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; the one that was chosen when the configuration says 0."""
+        assert self._listener is not None
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def stop(self, timeout_s: float = 5.0) -> None:
+        """Stop listening, tell the clients why, wait for them a little, and cut those that do not answer."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections):
+            if connection.opened:
+                connection.close_with(AmqpError(320, "broker forced connection closure with reason 'shutdown'"), 0)
+            else:
+                connection.drop()
+        self._all_closed.clear()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.drop()
+                await self._all_closed.wait()
+        for timer in (self._expiry_timer, self._memory_timer):
+            if timer is not None:
+                timer.cancel()
+        self.flow.close()
+        log.info("Server stopped")
+
+    # --- connections ----------------------------------------------------------------------------------
+
+    def connection_opened(self, connection: Connection) -> bool:
+        """Count a new connection; False when there are too many."""
+        if (
+            len(self._in_handshake) >= limits.PRE_AUTH_CONNECTIONS_MAX
+            or len(self.connections) >= limits.CONNECTIONS_MAX
+        ):
+            log.warning("connection %s refused: too many connections", connection.peer)
+            return False
+        self.connections.add(connection)
+        self._in_handshake.add(connection)
+        return True
+
+    def handshake_over(self, connection: Connection) -> None:
+        self._in_handshake.discard(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._in_handshake.discard(connection)
+        if not self.connections:
+            self._all_closed.set()
+
+    # --- alarms and expiry ----------------------------------------------------------------------------
+
+    def first_publish(self, connection: Connection) -> None:
+        """A connection became a publisher: if publishers are blocked now, so is it."""
+        if self.broker.memory_alarm.active:
+            self._block(connection)
+
+    def _check_memory(self) -> None:
+        alarm = self.broker.memory_alarm
+        if alarm.check():
+            log.warning("memory alarm %s", "set: publishers are blocked" if alarm.active else "cleared")
+            for connection in list(self.connections):
+                if connection.has_published:
+                    if alarm.active:
+                        self._block(connection)
+                    else:
+                        self._unblock(connection)
+        queue_count = sum(len(vhost.queues) for vhost in self.broker.vhosts.values())
+        pause_s = limits.MEMORY_CHECK_S + queue_count * MEMORY_CHECK_PER_QUEUE_S
+        self._memory_timer = self.loop.call_later(pause_s, self._check_memory)
+
+    def _block(self, connection: Connection) -> None:
+        if connection.has_capability("connection.blocked"):
+            connection.send(0, methods.ConnectionBlocked("low on memory"))
+        connection.stop_reading("memory")
+
+    def _unblock(self, connection: Connection) -> None:
+        connection.resume_reading("memory")
+        if connection.has_capability("connection.blocked"):
+            connection.send(0, methods.ConnectionUnblocked())
+
+    def _arm_expiry(self) -> None:
+        """One timer for the next message that expires anywhere."""
+        due_ms = self.broker.expiries.next_due_ms()
+        if due_ms < 0 or (self._expiry_timer is not None and self._expiry_due_ms <= due_ms):
+            return
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self._expiry_due_ms = due_ms
+        delay_s = max(0, due_ms - self.broker.clock.wall_ms()) / 1000
+        self._expiry_timer = self.loop.call_later(delay_s + 0.001, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry_timer = None
+        self.broker.expiries.run_due(self.broker.clock.wall_ms())
+        self._arm_expiry()

@@ -1,0 +1,216 @@
+"""Frames that are not frames, and methods that are not methods."""
+
+from __future__ import annotations
+
+from ..session import Session, script
+from ..wire_client import BODY, HEADER, METHOD, Wire
+from ..wire_values import Raw, content_header, method
+
+
+def opened(s: Session, **options: int) -> Wire:
+    wire = s.connect(**options)
+    wire.channel(1)
+    return wire
+
+
+@script("a wrong frame end closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 1, method("basic.qos"), end=b"\x00")
+    wire.expect_end()
+
+
+@script("a wrong frame end on channel 0 closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(8, 0, b"", end=b"\xcd")
+    wire.expect_end()
+
+
+@script("an unknown frame type closes the connection")
+def _(s: Session) -> None:
+    for kind in (0, 4, 7, 9, 255):
+        wire = opened(s)
+        wire.send_frame(kind, 1, b"x")
+        wire.expect_end()
+
+
+@script("an unknown frame type on channel 0 closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(5, 0, b"x")
+    wire.expect_end()
+
+
+@script("a frame larger than negotiated closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_bytes(b"\x03\x00\x01" + (131_072 + 1).to_bytes(4, "big"))
+    wire.expect_end()
+
+
+@script("a frame larger than a small negotiated size closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s, frame_max=4096)
+    wire.send_bytes(b"\x01\x00\x01" + (4096 + 1).to_bytes(4, "big"))
+    wire.expect_end()
+
+
+@script("a frame of four gigabytes is refused at its head")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_bytes(b"\x03\x00\x01\xff\xff\xff\xff")
+    wire.expect_end()
+
+
+@script("a frame of exactly the negotiated size is accepted")
+def _(s: Session) -> None:
+    ch = s.channel(frame_max=4096)
+    ch.call("queue.declare", queue="q")
+    ch.publish(b"x" * (4096 - 8), "q")
+    s.settle()
+    ch.call("basic.get", queue="q", no_ack=True)
+
+
+@script("a frame of eight octets more than negotiated is let through")
+def _(s: Session) -> None:
+    ch = s.channel(frame_max=4096)
+    ch.call("queue.declare", queue="q")
+    ch.send("basic.publish", routing_key="q")
+    ch.wire.send_frame(HEADER, 1, content_header(4096, {}))
+    ch.wire.send_frame(BODY, 1, b"x" * 4096)
+    s.settle()
+    ch.call("basic.get", queue="q", no_ack=True)
+
+
+@script("an empty method frame closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 1, b"")
+    wire.expect_end()
+
+
+@script("a method frame of three bytes closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 1, b"\x00\x3c\x00")
+    wire.expect_end()
+
+
+@script("an unknown class closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 1, b"\x00\x63\x00\x0a")
+    wire.expect_end()
+
+
+@script("an unknown method of a known class closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 1, b"\x00\x32\x00\x63")
+    wire.expect_end()
+
+
+@script("an unknown method on channel 0 closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 0, b"\x00\x0a\x00\x63")
+    wire.expect_end()
+
+
+@script("an unknown method on a channel that was never opened closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 7, b"\x00\x63\x00\x0a")
+    wire.expect_end()
+
+
+@script("arguments cut short close the connection")
+def _(s: Session) -> None:
+    for cut in (4, 6, 7, 10):
+        wire = opened(s)
+        wire.send_frame(METHOD, 1, method("queue.declare", queue="long name")[:cut])
+        wire.expect_end()
+
+
+@script("octets after the arguments close the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 1, method("basic.qos") + b"\x00")
+    wire.expect_end()
+
+
+@script("reserved bits are passed over")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 1, method("basic.qos")[:-1] + b"\xfe")
+    wire.expect(1, "basic.qos-ok")
+
+
+@script("a short string longer than its frame closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_frame(METHOD, 1, b"\x00\x32\x00\x0a\x00\x00\xffabc")
+    wire.expect_end()
+
+
+@script("a short string that is not UTF-8 closes the connection")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send(1, "basic.cancel", consumer_tag=Raw(b"\x03\xc3\x28\xff"))
+    wire.expect_end()
+
+
+@script("a routing key that is not UTF-8 is taken as it is")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send(1, "basic.publish", routing_key=Raw(b"\x02\xff\xfe"), mandatory=True)
+    wire.send_content(1, b"body")
+    s.settle()
+
+
+@script("a routing key of 255 bytes is accepted")
+def _(s: Session) -> None:
+    ch = s.channel()
+    ch.publish("far", "k" * 255, "amq.direct", mandatory=True)
+    s.settle()
+
+
+@script("server methods sent by a client are refused")
+def _(s: Session) -> None:
+    for name in ("queue.declare-ok", "basic.consume-ok", "tx.select-ok", "confirm.select-ok", "basic.get-empty"):
+        wire = opened(s)
+        wire.send(1, name)
+        wire.expect_end()
+
+
+@script("basic.deliver sent by a client is refused")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send(1, "basic.deliver", consumer_tag="t", delivery_tag=1, redelivered=False, routing_key="k")
+    wire.send_content(1, b"body")
+    wire.expect_end()
+
+
+@script("frames that arrive in pieces are put together")
+def _(s: Session) -> None:
+    wire = s.connect()
+    data = b"\x01\x00\x01\x00\x00\x00\x05\x00\x14\x00\x0a\x00\xce"
+    for byte in data:
+        wire.send_bytes(bytes([byte]))
+    wire.expect(1, "channel.open-ok")
+
+
+@script("a protocol header on an open connection closes it")
+def _(s: Session) -> None:
+    wire = opened(s)
+    wire.send_bytes(b"AMQP\x00\x00\x09\x01")
+    wire.expect_end()
+
+
+@script("a body frame on a channel that was never opened closes the connection")
+def _(s: Session) -> None:
+    for kind in (HEADER, BODY):
+        wire = opened(s)
+        wire.send_frame(kind, 6, b"body")
+        wire.expect_end()
