@@ -325,49 +325,23 @@ class ConsumerManager:
 
     def check_invariants(self) -> None:
         """Assert the invariants above. Walks everything; not to be called while a pull is in progress."""
-        self._not_interested.check_invariants()
-        self._non_acquiring.check_invariants()
-        count = 0
+        listed = 0
         for level in self._levels:
-            level.all.check_invariants()
-            level.interested.check_invariants()
-            level.notified.check_invariants()
-            assert level.all.size > 0
+            level.check_invariants()
             assert self._level_by_priority[level.priority] is level
-            for node in level.all.nodes():
-                assert node.level is level
-                assert node.consumer.node is node
-                assert node.consumer.priority == level.priority
-            count += level.all.size
-        assert count == self._count
+            listed += level.all.size
+        assert listed == self._count
         assert len(self._level_by_priority) == len(self._levels)
         for index in range(1, len(self._levels)):
             assert self._levels[index - 1].priority > self._levels[index].priority
-        active: list[PriorityLevel] = [level for level in self._levels if level.active_count()]
+        active = [level for level in self._levels if level.active_count()]
         assert self._active == active
-        self._check_states()
+        self._not_interested.check_invariants(NOT_INTERESTED)
+        self._non_acquiring.check_invariants(NON_ACQUIRING)
+        assert sum(self.counts().values()) == self._count
         if self.counts()[STATE_NAMES[NOTIFIED]] == 0:
             for level in active:
                 assert not self._one_can_take(level.interested), "work, and nobody was notified"
-
-    def _check_states(self) -> None:
-        """Assert that every node is in the list of its state, and in no other."""
-        listed = 0
-        for level in self._levels:
-            for state in (INTERESTED, NOTIFIED):
-                nodes = level.lists[state]
-                assert nodes is not None
-                for node in nodes.nodes():
-                    assert node.state == state
-                    assert node.level is level
-                    assert node.consumer.acquires
-            listed += level.active_count()
-        for node in self._not_interested.nodes():
-            assert node.state == NOT_INTERESTED
-        for node in self._non_acquiring.nodes():
-            assert node.state == NON_ACQUIRING
-            assert not node.consumer.acquires
-        assert listed + self._not_interested.size + self._non_acquiring.size == self._count
 
     # --- the one transition ---------------------------------------------------------------------------
 

@@ -116,18 +116,21 @@ class NodeList:
             node = entry.node
         return found
 
-    def check_invariants(self) -> None:
-        """Assert that the links agree in both directions and with the size. Walks the list."""
+    def check_invariants(self, states: int) -> None:
+        """Assert that the links agree with each other, with the size and with the states of the nodes. Walks the list."""
         count = 0
         entry = self.head
         while True:
             assert entry.next.prev is entry
             entry = entry.next
-            if entry is self.head:
+            node = entry.node
+            if node is None:
                 break
-            assert entry.node is not None
             count += 1
             assert count <= self.size
+            assert node.state & states
+            assert entry is node.all_entry or entry is node.entry
+        assert entry is self.head
         assert count == self.size
 
 
@@ -159,6 +162,23 @@ class PriorityLevel:
     def active_count(self) -> int:
         """Consumers that acquire and want work, notified or not."""
         return self.interested.size + self.notified.size
+
+    def check_invariants(self) -> None:
+        """Assert that nodes are in the lists that their states say. Walks the lists of this level."""
+        assert self.all.size > 0
+        self.all.check_invariants(INTERESTED | NOT_INTERESTED | NOTIFIED | NON_ACQUIRING)
+        self.interested.check_invariants(INTERESTED)
+        self.notified.check_invariants(NOTIFIED)
+        active = 0
+        for node in self.all.nodes():
+            assert node.level is self
+            assert node.consumer.node is node
+            assert node.consumer.priority == self.priority
+            assert node.consumer.acquires or not node.state & (INTERESTED | NOTIFIED)
+            assert not node.consumer.acquires or node.state != NON_ACQUIRING
+            if node.state & (INTERESTED | NOTIFIED):
+                active += 1
+        assert active == self.active_count()
 
 
 @final

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.broker.direct_reply import ReplyReceiver
 from penstock.errors import frame_error, precondition_failed, unexpected_frame
-from penstock.message import FRAME_END, Envelope
+from penstock.message import FRAME_END, Entry, Envelope
 from penstock.queues.confirms import ConfirmLedger, ConfirmSink
 from penstock.queues.unacked import Span, Unacked
 from penstock.server.delivery import DeliveryEncoder
@@ -187,7 +187,7 @@ class Channel(ConfirmSink, ReplyReceiver):
     def receive_replies(self, envelope: Envelope, bodies: Sequence[bytes]) -> None:
         if self.closing or self._reply_encoder is None:
             return
-        entries = [(envelope, body, None) for body in bodies]
+        entries: list[Entry] = [(envelope, body, None) for body in bodies]
         first_tag = self.take_tags(len(bodies))
         self.connection.sent_bytes(self._reply_encoder.encode(self.connection.out, entries, first_tag, False))
 

@@ -12,6 +12,7 @@ import penstock
 from penstock import limits
 from penstock.broker.users import User
 from penstock.errors import AmqpError, channel_error, command_invalid, not_allowed
+from penstock.fields import Table
 from penstock.server import auth
 from penstock.wire import frames, methods
 from penstock.wire.tables import table_from_python, table_to_python
@@ -79,7 +80,7 @@ class Handshake:
             return 0
         connection = self._connection
         if len(data) < len(frames.PROTOCOL_HEADER) and frames.PROTOCOL_HEADER.startswith(data):
-            return len(data) * 0
+            return 0
         if not data.startswith(frames.PROTOCOL_HEADER):
             log.warning("connection %s closed: bad protocol header %r", connection.peer, data[:8])
             self._expected = REFUSED
@@ -118,7 +119,8 @@ class Handshake:
         except auth.BadResponse as fault:
             reason = str(fault)
         if user is not None and user.loopback_only and not connection.peer_is_loopback:
-            user, reason = None, f"user '{user.name}' can only connect via localhost"
+            reason = f"user '{user.name}' can only connect via localhost"
+            user = None
         if user is None:
             self._refuse(method.mechanism, reason)
             return
@@ -177,7 +179,7 @@ class Handshake:
         self._connection.send(0, methods.ConnectionUpdateSecretOk())
 
 
-def server_properties(connection: Connection) -> dict[str, methods.Field]:
+def server_properties(connection: Connection) -> Table:
     return table_from_python(
         {
             "capabilities": dict.fromkeys(CAPABILITIES, True),
