@@ -100,8 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = markdown(runner.summary, machine(options, kinds))
     print(text)
     write_reports(runner, options, text)
-    if not any(repeat.broker == PENSTOCK and repeat.error is None for repeat in runner.summary.repeats):
-        print("penstock could not be measured", file=sys.stderr)
+    failed = runner.summary.failed_cases(PENSTOCK)
+    if failed:
+        print(f"penstock could not be measured: {', '.join(failed)}", file=sys.stderr)
         return 1
     missed = any(t.met(runner.summary) is False for t in TARGETS)
     return 1 if options.strict and (missed or runner.summary.errors()) else 0

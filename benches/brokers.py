@@ -119,8 +119,11 @@ class Broker(abc.ABC):
     ) -> None:
         self.close()
 
+    def last_words(self) -> str:
+        return self._log_tail().splitlines()[-1]
+
     def _log_tail(self) -> str:
-        return self._log.read_text(errors="replace")[-1500:].strip() or "(no output)"
+        return self._log.read_text(errors="replace")[-600:].strip() or "(no output)"
 
 
 def penstock_environment() -> dict[str, str]:

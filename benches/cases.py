@@ -51,6 +51,8 @@ CASES: Final = (
     Case("auto-ack-varied", Kind.THROUGHPUT, "auto-ack, varied messages", f"--auto-ack {VARIED}"),
     Case("ack-100-varied", Kind.THROUGHPUT, "ack every 100, varied messages", f"{ACK_100} {VARIED}"),
     Case("ack-1-varied", Kind.THROUGHPUT, "ack one by one, varied messages", f"{ACK_1} {VARIED}"),
+    Case("auto-ack-sizes", Kind.THROUGHPUT, "auto-ack, varied sizes only", "--auto-ack --size-spread 80"),
+    Case("auto-ack-ids", Kind.THROUGHPUT, "auto-ack, message-ids only", "--auto-ack --unique-ids"),
     Case("topic", Kind.THROUGHPUT, "topic exchange, 2,000 routing keys", f"--topic 2000 {ACK_100}"),
     Case("confirm", Kind.CONFIRM, "confirms, window 1000", f"--confirm 1000 {ACK_100}"),
     Case(
@@ -81,4 +83,6 @@ CASES: Final = (
     ),
     Case("spawn", Kind.SPAWN, "start of an empty broker"),
 )
+# The same load with equal and with varied messages.
+VARIED_OF: Final = {"auto-ack": "auto-ack-varied", "ack-100": "ack-100-varied", "ack-1": "ack-1-varied"}
 BY_NAME: Final = {case.name: case for case in CASES}

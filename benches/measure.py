@@ -24,6 +24,8 @@ HELD_TO_CONSUMER: Final = 1.5
 def measure_load(broker: Broker, case: Case, number: int, seconds: float) -> Repeat:
     usage, counts = run_load(broker.pid, broker.port, max(seconds, case.seconds_min), case.arguments, broker.nice)
     error = counts.get("error")
+    if error is not None:
+        error = f"{error}; the broker's last words: {broker.last_words()}"
     metrics: dict[str, float] = {}
     if error is None:
         metrics = load_metrics(usage, counts)

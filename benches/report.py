@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benches.cases import CASES, Case, Kind
+from benches.cases import CASES, VARIED_OF, Case, Kind
 from benches.summary import PENSTOCK, RABBITMQ, Summary
 from benches.targets import TARGETS, Target
 
@@ -119,6 +119,28 @@ def targets_section(summary: Summary) -> str:
     return f"## Targets\n\n{table(['what', 'target', 'measured', 'met'], rows)}"
 
 
+def varied_section(summary: Summary) -> str | None:
+    """How much of the rate with equal messages is left with varied ones: what the flat-out figures do not say."""
+    rows: list[list[str]] = []
+    for equal, varied in VARIED_OF.items():
+        shares: list[float | None] = []
+        for broker in summary.brokers():
+            of_equal = summary.median(broker, equal, CONSUMED.metric)
+            of_varied = summary.median(broker, varied, CONSUMED.metric)
+            shares.append(of_varied / of_equal if of_equal and of_varied is not None else None)
+        if any(share is not None for share in shares):
+            ratios = [ratio_text(summary.ratio(name, CONSUMED.metric)) for name in (equal, varied)]
+            rows.append([f"`{equal}`", *(number(share, 2) for share in shares), *ratios])
+    if not rows:
+        return None
+    head = ["load", *(f"{broker} varied ÷ equal" for broker in summary.brokers()), "ratio, equal", "ratio, varied"]
+    text = (
+        "The generator's plain messages are equal up to their bodies, which a broker can take in runs; real publishers "
+        "send different sizes and properties. The targets below are for equal messages: read them with this table."
+    )
+    return f"## Equal and varied messages\n\n{text}\n\n{table(head, rows)}"
+
+
 def notes(summary: Summary) -> str:
     lines: list[str] = []
     disturbed = sum(r.disturbed for r in summary.repeats)
@@ -127,9 +149,12 @@ def notes(summary: Summary) -> str:
             f"- {disturbed} of {len(summary.repeats)} repeats were disturbed: other processes used more than "
             "a tenth of the machine. They are left out where undisturbed ones exist; ~ marks figures that rest on them."
         )
+    failures: dict[tuple[str, str], list[str]] = {}
+    for r in summary.errors():
+        failures.setdefault((r.broker, " ".join((r.error or "").split())), []).append(f"{r.case} {r.number + 1}")
     lines += [
-        f"- FAILED: {r.case}, {r.broker}, repeat {r.number + 1}: {' '.join((r.error or '').split())}"
-        for r in summary.errors()
+        f"- FAILED: {broker}: {error} (case and repeat: {', '.join(which)})"
+        for (broker, error), which in failures.items()
     ]
     return "\n".join(lines)
 
@@ -141,6 +166,9 @@ def markdown(summary: Summary, machine: str) -> str:
         cases = [case for case in CASES if case.kind is kind and case.name in measured]
         if cases:
             parts.append(section(summary, title, cases, columns))
+    varied = varied_section(summary)
+    if varied:
+        parts.append(varied)
     parts.append(targets_section(summary))
     text = notes(summary)
     if text:

@@ -61,6 +61,11 @@ class Summary:
     def errors(self) -> list[Repeat]:
         return [r for r in self.repeats if r.error is not None]
 
+    def failed_cases(self, broker: str) -> list[str]:
+        """Cases of which no repeat succeeded."""
+        tried = dict.fromkeys(r.case for r in self.repeats if r.broker == broker)
+        return [case for case in tried if not self.of(broker, case)]
+
     def measured_cases(self) -> set[str]:
         return {r.case for r in self.repeats}
 

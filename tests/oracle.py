@@ -115,7 +115,9 @@ class RabbitMQ:
             "log.console": "false",
             **self.settings,
         }
-        (folder / "rabbitmq.conf").write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
+        (folder / "rabbitmq.conf").write_text(
+            "".join(f"{key} = {value}\n" for key, value in settings.items())
+        )
         (folder / "enabled_plugins").write_text("[].\n")
 
     def _environment(self, folder: Path) -> dict[str, str]:

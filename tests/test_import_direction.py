@@ -34,6 +34,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "console": ("leaves", "broker.views"),
     "testing": ("leaves", "server", "broker"),
     "cli": ("leaves", "server", "client", "pipeline", "console"),
+    # `python -m penstock`.
+    "__main__": ("cli",),
 }
 
 # Synchronous, on one thread, without I/O of its own accord.

@@ -33,6 +33,15 @@ def test_drop_without_ack_removes_the_head(backing: OpenBacking, bq: BackingQueu
     assert bq.ack([first]) == 0
 
 
+def test_drop_takes_one_message_also_when_bodies_are_empty(backing: OpenBacking, bq: BackingQueue) -> None:
+    """VE-25"""
+    first = backing.publish(b"", b"", b"")
+    bq.drop(False)
+    bq.drop(True)
+    assert backing.pending() == [(first + 1, b"")]
+    assert backing.ready() == [(first + 2, b"")]
+
+
 def test_dropwhile_stops_exactly_at_the_first_that_does_not_match(backing: OpenBacking, bq: BackingQueue) -> None:
     backing.publish_expiring(10, 20, 20, 21, 5, -1)
     assert bq.dropwhile(expired_at(20)) == 3
@@ -129,6 +138,22 @@ def test_fetchwhile_goes_through_requeued_and_fresh_messages_in_order(backing: O
     assert bq.fetchwhile(expired_at(4), lambda seq_id, _: taken.append(seq_id)) == 3
     assert taken == [first, first + 2, first + 3]
     assert [payload for _, payload in backing.ready()] == [b"5"]
+
+
+@pytest.mark.parametrize("pending", [False, True], ids=["dropwhile", "fetchwhile"])
+def test_the_first_that_stays_is_kept_also_when_its_body_is_empty(
+    backing: OpenBacking, bq: BackingQueue, pending: bool
+) -> None:
+    """VE-25: an empty body fits into any bound of bytes."""
+    for expiry_ms in (1, 2, 3):
+        backing.publish(b"", props=MessageProps(expiry_ms))
+    first = backing.ready()[0][0]
+    if pending:
+        assert bq.fetchwhile(expired_at(2), lambda seq_id, entry: None) == 2
+    else:
+        assert bq.dropwhile(expired_at(2)) == 2
+    assert backing.ready() == [(first + 2, b"")]
+    assert bq.depth() == (3 if pending else 1)
 
 
 def test_head_props_follow_the_head(backing: OpenBacking, bq: BackingQueue) -> None:

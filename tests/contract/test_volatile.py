@@ -31,20 +31,20 @@ def test_a_stop_leaves_no_terms_and_no_messages() -> None:
 @pytest.mark.parametrize("requeued", [False, True], ids=["fresh", "requeued"])
 def test_a_fetch_takes_as_much_as_its_bounds_allow(requeued: bool) -> None:
     bq = VolatileBackingQueue()
-    bq.publish(PERSISTENT, stored([b"x" * 10] * 4), None)
+    bq.publish(PERSISTENT, stored([b"x" * 10] * 8), None)
     bq.publish(PERSISTENT, stored([b"x" * 10] * 4), None)
     if requeued:
-        bq.fetch(8, MANY, True)
-        bq.requeue(range(8))
+        bq.fetch(12, MANY, True)
+        bq.requeue(range(12))
     counts = []
-    for count_max, bytes_max in ((2, MANY), (MANY, 39), (MANY, 30)):
+    for count_max, bytes_max in ((2, MANY), (MANY, 39), (MANY, 30), (MANY, 29), (MANY, 20)):
         browsed = bq.browse(0, count_max, bytes_max)
         run = bq.fetch(count_max, bytes_max, False)
         assert run is not None
         assert browsed is not None
         assert len(browsed.entries) == len(run.entries)
         counts.append(len(run.entries))
-    assert counts == [2, 3, 3]
+    assert counts == [2, 3, 3, 2, 2]
 
 
 def test_all_that_is_held_counts_as_memory() -> None:

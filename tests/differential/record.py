@@ -1,7 +1,7 @@
 """Run the scripts on a real RabbitMQ and keep its answers: `python -m tests.differential.record`.
 
-`--show` prints the transcripts instead of keeping them, `--only TEXT` takes the scripts whose name or subject
-contains the text, `--port P` uses a broker that already runs.
+`--show` prints the transcripts instead of keeping them, `--only TEXT` takes the scripts of that subject
+or, where there is no such subject, those whose name contains the text; `--port P` uses a broker that already runs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def save(transcripts: dict[str, Transcript]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Record what RabbitMQ answers to the scripts.")
-    parser.add_argument("--only", default="", help="scripts whose name or subject contains this text")
+    parser.add_argument("--only", default="", help="a subject, or a part of scripts' names")
     parser.add_argument("--show", action="store_true", help="print the transcripts, keep nothing")
     parser.add_argument("--port", type=int, help="a broker that already runs on this loopback port")
     options = parser.parse_args()
-    chosen = [each for each in REGISTRY.values() if options.only in each.name or options.only == each.subject]
+    chosen = [each for each in REGISTRY.values() if each.subject == options.only]
+    chosen = chosen or [each for each in REGISTRY.values() if options.only in each.name]
     with ExitStack() as stack:
         port = options.port or stack.enter_context(RabbitMQ()).port
         transcripts = {each.name: run(each, "127.0.0.1", port) for each in chosen}

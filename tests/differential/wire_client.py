@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import socket
 import struct
 import time
@@ -61,7 +62,8 @@ class Event:
             return text
         if len(self.body) > BODY_SHOWN_BYTES:
             digest = hashlib.sha256(self.body).hexdigest()[:16]
-            body = f"{len(self.body)} bytes, sha256 {digest}, frames {self.frame_sizes}"
+            frames = " ".join(f"{len(list(run))}x{size}" for size, run in itertools.groupby(self.frame_sizes))
+            body = f"{len(self.body)} bytes, sha256 {digest}, frames {frames}"
         else:
             body = repr(self.body)[1:]
         return f"{text} | {self.properties} | {body}"
@@ -189,6 +191,9 @@ class Wire:
             event.name = "barrier"
             return
         self._say(event)
+        if event.name in ("basic.ack", "basic.nack") and channel is not None:
+            tag = event.arguments["delivery_tag"]
+            channel.confirms.update(range(1 if event.arguments["multiple"] else tag, tag + 1))
         if event.name == "channel.close":
             if channel is not None:
                 channel.open = False
@@ -284,6 +289,8 @@ class Channel:
         self.wire = wire
         self.number = number
         self.open = False
+        # Numbers of the published messages that the server has confirmed or refused.
+        self.confirms: set[int] = set()
         # For each exchange.declare on its way: is its reply a barrier's?
         self.declares: deque[bool] = deque()
 
@@ -319,6 +326,13 @@ class Channel:
         self.send("basic.publish", exchange=exchange, routing_key=key, **arguments)
         self.wire.send_content(self.number, body.encode() if isinstance(body, str) else body, properties)
 
+    def confirmed(self, tag: int) -> None:
+        """Read until all messages up to this number are confirmed one way or the other."""
+        while not all(each in self.confirms for each in range(1, tag + 1)):
+            event = self.expect("basic.ack", "basic.nack")
+            if event is None:
+                return
+
     def close(self) -> None:
         self.call("channel.close", reply_code=200, reply_text="done", class_id=0, method_id=0)
 
@@ -327,5 +341,7 @@ class Channel:
         if not self.open or not self.wire.open:
             return
         self.declares.append(True)
-        self.wire.send(self.number, "exchange.declare", exchange="amq.direct", exchange_type="direct", passive=True)
+        self.wire.send(
+            self.number, "exchange.declare", exchange="amq.direct", exchange_type="direct", passive=True
+        )
         self.wire.expect(self.number, "barrier")

@@ -165,6 +165,14 @@ class BackingMachine(RuleBasedStateMachine):
         verb, state = (self.bq.requeue, READY) if back else (self.bq.ack, GONE)
         assert verb(seq_ids) == self.model.settle(seq_ids, state)
 
+    @rule(stride=st.integers(1, 3), backwards=st.booleans())
+    def requeue_many(self, stride: int, backwards: bool) -> None:
+        """As when a channel closes; with a stride, holes are left."""
+        seq_ids = [held.seq_id for held in self.model.in_state(PENDING)][::stride]
+        if backwards:
+            seq_ids.reverse()
+        assert self.bq.requeue(seq_ids) == self.model.settle(seq_ids, READY)
+
     @rule(picks=PICKS, known=st.booleans())
     def ackfold(self, picks: list[int], known: bool) -> None:
         seq_ids = list(dict.fromkeys(self.chosen(picks, known)))
@@ -175,13 +183,12 @@ class BackingMachine(RuleBasedStateMachine):
 
     # --- all messages -----------------------------------------------------------------------------
 
-    @rule()
-    def purge(self) -> None:
-        assert self.bq.purge() == self.model.forget(READY)
-
-    @rule()
-    def purge_acks(self) -> None:
-        assert self.bq.purge_acks() == self.model.forget(PENDING)
+    @rule(pending=st.booleans())
+    def purge(self, pending: bool) -> None:
+        if pending:
+            assert self.bq.purge_acks() == self.model.forget(PENDING)
+        else:
+            assert self.bq.purge() == self.model.forget(READY)
 
     @rule(stop_after=st.integers(1, 12))
     def fold_in_part(self, stop_after: int) -> None:

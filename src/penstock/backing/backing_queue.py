@@ -292,8 +292,9 @@ class BackingQueues(ABC):
     def open(self, queue_id: str, durable: bool, recovery: Recovery | None, callback: AsyncCallback) -> BackingQueue:
         """The backing of one queue: new (recovery None) or recovered.
 
-        `queue_id` never contains anything that a client chose. Results of I/O reach the queue through `callback`, which
-        may be called from any thread and runs the work on the queue's own (`invoke`), or drops it when the queue is gone.
+        `queue_id` never contains anything that a client chose. Results of I/O reach the queue through `callback`,
+        which may be called from any thread and runs the work on the queue's own (`invoke`), or drops it when the queue
+        is gone.
         """
 
     @abstractmethod

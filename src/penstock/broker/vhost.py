@@ -79,19 +79,24 @@ class VHost(QueueOwner):
             " connection or the exclusive property value does not match that of the original declaration."
         )
 
-    def route(self, exchange: Exchange, routing_keys: list[str], headers: Table | None) -> list[Queue]:
+    def check_publish(self, exchange_name: str) -> None:
+        """Raise unless clients can publish to the exchange."""
+        if self.exchange(exchange_name).internal:
+            raise access_refused(f"cannot publish to internal exchange '{exchange_name}' in vhost '{self.name}'")
+
+    def route(self, exchange_name: str, routing_keys: list[str], headers: Table | None) -> list[Queue]:
         """The queues that a message goes to."""
         queues = self.queues
         found: list[Queue] = []
-        for name in self._router.route(exchange, routing_keys, headers):
+        for name in self._router.route(self.exchange(exchange_name), routing_keys, headers):
             queue = queues.get(name)
             if queue is not None:
                 found.append(queue)
         return found
 
-    def route_needs_headers(self, exchange: Exchange) -> bool:
+    def route_needs_headers(self, exchange_name: str) -> bool:
         """Whether `route` looks at the headers, so that its answer must not be remembered by routing key."""
-        return self._router.needs_headers(exchange)
+        return self._router.needs_headers(self.exchange(exchange_name))
 
     # --- exchanges ----------------------------------------------------------------------------------
 
@@ -223,18 +228,32 @@ class VHost(QueueOwner):
 
     # --- bindings -----------------------------------------------------------------------------------
 
-    def bind(self, binding: Binding) -> None:
-        """Bind; binding again what is bound is fine. The ends exist: callers looked them up."""
-        source = self.exchanges[binding.source]
-        known = self._bindings_to.setdefault(binding.destination, {})
+    def bind_queue(self, source: str, queue: Queue, routing_key: str, arguments: Table) -> None:
+        self._bind(Binding(source, (QUEUE, queue.name), routing_key, arguments))
+
+    def bind_exchange(self, source: str, destination: str, routing_key: str, arguments: Table) -> None:
+        self.exchange(source)
+        self.exchange(destination)
+        self._bind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
+
+    def unbind_queue(self, source: str, queue_name: str, routing_key: str, arguments: Table) -> None:
+        self._unbind(Binding(source, (QUEUE, queue_name), routing_key, arguments))
+
+    def unbind_exchange(self, source: str, destination: str, routing_key: str, arguments: Table) -> None:
+        self._unbind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
+
+    def _bind(self, binding: Binding) -> None:
+        """Bind; binding again what is bound is fine."""
+        source = self.exchange(binding.source)
+        known = self._bindings_to.get(binding.destination, {})
         if binding.key not in known and self._bindings_count >= limits.BINDINGS_PER_VHOST_MAX:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.BINDINGS_PER_VHOST_MAX} bindings already")
         if source.bind(binding):
-            known[binding.key] = binding
+            self._bindings_to.setdefault(binding.destination, {})[binding.key] = binding
             self._bindings_count += 1
             self.topology_version += 1
 
-    def unbind(self, binding: Binding) -> None:
+    def _unbind(self, binding: Binding) -> None:
         """Unbind; what was not bound is unbound already. An auto-delete exchange goes with its last binding."""
         source = self.exchanges.get(binding.source)
         if source is not None and source.unbind(binding):

@@ -7,8 +7,8 @@ Invariants
   1. A queue is armed at most once for a due time that counts: an entry whose time differs from the queue's own
      `armed_ms` is stale and is skipped.
   2. `next_due_ms` is never later than the expiry of any armed queue's head.
-Nothing survives a crash: queues are armed anew when they are opened. It does not look at messages, and it only knows the
-time that it is given.
+Nothing survives a crash: queues are armed anew when they are opened. It does not look at messages, and it only knows
+the time that it is given.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class NodeList:
         return found
 
     def check_invariants(self, states: int) -> None:
-        """Assert that the links agree with each other, with the size and with the states of the nodes. Walks the list."""
+        """Assert that links, size and the states of the nodes agree. Walks the list."""
         count = 0
         entry = self.head
         while True:

@@ -1,10 +1,10 @@
 """A queue: messages in a backing queue, consumers in a consumer manager, and the rules between them.
 
-What it owns: one `BackingQueue`, one `ConsumerManager`, the queue's attributes and counters. It is called on one thread,
-does no I/O, and never pushes: a publish notifies consumers, and they pull when their connection's turn comes.
+What it owns: one `BackingQueue`, one `ConsumerManager`, the queue's attributes and counters. It is called on one
+thread, does no I/O, and never pushes: a publish notifies consumers, and they pull when their connection's turn comes.
 
-The walk of a message: `publish` -> backing, consumers notified -> `pull` by a consumer (or `get`) -> `ack`, `requeue` or
-`reject`. A message whose expiry has come is dropped when it is at the head, never from the middle (RabbitMQ's rule).
+The walk of a message: `publish` -> backing, consumers notified -> `pull` by a consumer (or `get`) -> `ack`, `requeue`
+or `reject`. A message whose expiry has come is dropped when it is at the head, never from the middle (RabbitMQ's rule).
 
 Invariants
   1. While a message is available and an eligible consumer is interested, a consumer is notified (consumer manager).
@@ -12,7 +12,8 @@ Invariants
   3. A deleted queue accepts nothing and holds nothing.
   4. An exclusive consumer is the only consumer.
 
-A crash leaves what the backing leaves; consumers and counters are gone. It does not know exchanges, channels or sockets.
+A crash leaves what the backing leaves; consumers and counters are gone. It does not know exchanges, channels
+or sockets.
 """
 
 from __future__ import annotations

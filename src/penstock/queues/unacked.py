@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import final
 
-from penstock.errors import precondition_failed
+from penstock.errors import ChannelException, precondition_failed
 from penstock.queues.consumer import Consumer
 from penstock.queues.queue import Queue
 
@@ -116,5 +116,5 @@ class Unacked:
             self._lowest = min(self._lowest, first_tag)
 
 
-def unknown_tag(tag: int) -> Exception:
+def unknown_tag(tag: int) -> ChannelException:
     return precondition_failed(f"unknown delivery tag {tag}")

@@ -1,7 +1,7 @@
 """A channel: its consumers, its unacknowledged deliveries, its publishing modes, and how it ends.
 
-Methods are handled by the functions of `exchange_methods`, `queue_methods`, `basic_methods` and `mode_methods`; this file
-is the state they work on. A `ChannelException` raised by any of them closes this channel only (see `connection`).
+Methods are handled by the functions of `exchange_methods`, `queue_methods`, `basic_methods` and `mode_methods`; this
+file is the state they work on. A `ChannelException` raised by any of them closes this channel only (see `connection`).
 """
 
 from __future__ import annotations
@@ -99,11 +99,17 @@ class Channel(ConfirmSink, ReplyReceiver):
     def in_content(self) -> bool:
         return self._content_state != NO_CONTENT
 
-    def on_header(self, payload: bytes) -> None:
+    def content_complaint(self) -> str:
+        """What is wrong with a frame that does not continue the content."""
         if self._content_state == NO_CONTENT:
-            raise unexpected_frame("expected method frame, got non method frame instead")
-        if self._content_state == EXPECT_BODY:
-            raise unexpected_frame("expected content body, got non content body frame instead")
+            return "expected method frame, got non method frame instead"
+        if self._content_state == EXPECT_HEADER:
+            return "expected content header for class 60, got non content header frame instead"
+        return "expected content body, got non content body frame instead"
+
+    def on_header(self, payload: bytes) -> None:
+        if self._content_state != EXPECT_HEADER:
+            raise unexpected_frame(self.content_complaint())
         if len(payload) < frames.CONTENT_HEADER_BYTES + 2:
             raise frame_error("content header is too short")
         if payload[0:2] != frames.CONTENT_HEADER_START[0:2]:
@@ -128,10 +134,8 @@ class Channel(ConfirmSink, ReplyReceiver):
             raise precondition_failed(f"message size {size} is larger than configured max size {size_max}")
 
     def on_body(self, payload: bytes) -> None:
-        if self._content_state == NO_CONTENT:
-            raise unexpected_frame("expected method frame, got non method frame instead")
-        if self._content_state == EXPECT_HEADER:
-            raise unexpected_frame("expected content header for class 60, got non content header frame instead")
+        if self._content_state != EXPECT_BODY:
+            raise unexpected_frame(self.content_complaint())
         self._content_received += len(payload)
         if self._content_received > self._content_size:
             raise frame_error("content body is larger than its header says")

@@ -1,8 +1,8 @@
 """Encoding deliveries: ready-made pieces, joined once per connection and turn.
 
-A delivery is five things in a row: the head of the basic.deliver frame with the consumer tag, the delivery tag, the
-rest of that frame together with the content header and the head of the body frame, and the body, which ends with its own
-FRAME-END. All but the delivery tag and the body are equal for messages with the same envelope and size, and are made once.
+A delivery is four pieces in a row: the head of the basic.deliver frame with the consumer tag; the delivery tag; the
+rest of that frame together with the content header and the head of the body frame; and the body, which ends with its
+own FRAME-END. The first and the third are equal for messages with the same envelope and size, and are made once.
 """
 
 from __future__ import annotations

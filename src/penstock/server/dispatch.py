@@ -1,14 +1,29 @@
-"""Which function handles which method on a channel."""
+"""Frames to those who handle them: connection methods, channel methods, content.
+
+One frame at a time and carefully: what comes in thousands is taken by `reader` before it gets here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.errors import command_invalid
+from penstock.errors import (
+    AmqpError,
+    ChannelException,
+    channel_error,
+    command_invalid,
+    frame_error,
+    not_allowed,
+    unexpected_frame,
+)
 from penstock.server import basic_methods, exchange_methods, mode_methods, queue_methods
 from penstock.server.channel import Channel
-from penstock.wire import methods
+from penstock.server.publishing import PublishRoute
+from penstock.wire import frames, methods
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
 
 # Each handler takes its own method class; the table is the one place where that is not checked statically.
 Handler = Callable[[Channel, Any], None]
@@ -21,9 +36,109 @@ HANDLERS: dict[int, Handler] = {
 }
 
 
+def on_frame(connection: Connection, kind: int, number: int, data: bytes, start: int, stop: int) -> None:
+    """Any frame; its payload is data[start:stop]."""
+    if kind == frames.HEARTBEAT:
+        on_heartbeat(number, stop - start)
+    elif number == 0:
+        on_connection_frame(connection, kind, data, start, stop)
+    elif connection.closing:
+        return
+    elif not connection.opened:
+        raise unexpected_frame(f"frame on channel {number} before connection.open")
+    else:
+        on_channel_frame(connection, kind, number, data, start, stop)
+
+
+def on_heartbeat(number: int, size: int) -> None:
+    if number != 0:
+        raise unexpected_frame(f"heartbeat on channel {number}")
+    if size:
+        raise frame_error("heartbeat with a payload")
+
+
+def on_connection_frame(connection: Connection, kind: int, data: bytes, start: int, stop: int) -> None:
+    if kind != frames.METHOD:
+        if connection.closing:
+            return
+        raise command_invalid("content on channel 0")
+    method = methods.decode_method(data, start, stop)
+    if isinstance(method, methods.ConnectionCloseOk):
+        connection.abort()
+    elif isinstance(method, methods.ConnectionClose):
+        connection.closed_by_client()
+    elif connection.closing:
+        return
+    elif not connection.opened:
+        connection.on_handshake_method(method)
+    elif isinstance(method, methods.ConnectionUpdateSecret):
+        connection.update_secret(method)
+    else:
+        raise command_invalid(f"{method.NAME} is not expected on channel 0")
+
+
+def on_channel_frame(connection: Connection, kind: int, number: int, data: bytes, start: int, stop: int) -> None:
+    channel = connection.channels.get(number)
+    if channel is None:
+        open_channel(connection, kind, number, data, start, stop)
+        return
+    if channel.closing:
+        on_closing_channel(connection, channel, kind, data, start, stop)
+        return
+    index = methods.BasicPublish.INDEX
+    try:
+        if kind == frames.HEADER:
+            channel.on_header(data[start:stop])
+        elif kind == frames.BODY:
+            channel.on_body(data[start:stop])
+        else:
+            index = int.from_bytes(data[start : start + 4], "big")
+            if channel.in_content():
+                raise unexpected_frame(channel.content_complaint())
+            handle(channel, methods.decode_method(data, start, stop))
+    except ChannelException as error:
+        connection.close_channel(channel, error, index)
+    except AmqpError as error:
+        connection.close_with(error, index)
+
+
 def handle(channel: Channel, method: methods.Method) -> None:
     """Run a method; raises AmqpError for whatever is wrong with it."""
+    if isinstance(method, methods.BasicPublish):
+        channel.begin_content(PublishRoute(channel, method))
+        return
     handler = HANDLERS.get(method.INDEX)
     if handler is None:
         raise command_invalid(f"unimplemented method {method.NAME}")
     handler(channel, method)
+
+
+def open_channel(connection: Connection, kind: int, number: int, data: bytes, start: int, stop: int) -> None:
+    """The channel is not open: only channel.open may come."""
+    if kind != frames.METHOD:
+        raise channel_error("expected 'channel.open'")
+    method = methods.decode_method(data, start, stop)
+    if isinstance(method, (methods.ChannelCloseOk, methods.ChannelClose)):
+        # The other half of a close that both sides sent.
+        if isinstance(method, methods.ChannelClose):
+            connection.send(number, methods.ChannelCloseOk())
+        return
+    if not isinstance(method, methods.ChannelOpen):
+        raise channel_error("expected 'channel.open'")
+    if number > connection.channels_max:
+        raise not_allowed(
+            f"number of channels opened ({len(connection.channels)}) has reached the negotiated channel_max"
+        )
+    connection.channels[number] = Channel(connection, number)
+    connection.send(number, methods.ChannelOpenOk())
+
+
+def on_closing_channel(connection: Connection, channel: Channel, kind: int, data: bytes, start: int, stop: int) -> None:
+    """Only close and close-ok count on a channel that we have closed; the rest was sent before the client knew."""
+    if kind != frames.METHOD:
+        return
+    index = int.from_bytes(data[start : start + 4], "big")
+    if index == methods.ChannelClose.INDEX:
+        connection.send(channel.number, methods.ChannelCloseOk())
+    elif index == methods.ChannelCloseOk.INDEX:
+        connection.channels.pop(channel.number, None)

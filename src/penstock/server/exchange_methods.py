@@ -7,7 +7,6 @@ from typing import Any
 
 from penstock.broker.users import CONFIGURE, READ, WRITE
 from penstock.broker.vhost import default_exchange_refusal, without_line_breaks
-from penstock.routing.bindings import EXCHANGE, Binding
 from penstock.server.channel import Channel
 from penstock.wire import methods
 
@@ -50,27 +49,24 @@ def exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
         channel.send(methods.ExchangeDeleteOk())
 
 
-def _binding(channel: Channel, method: methods.ExchangeBind | methods.ExchangeUnbind) -> Binding:
+def _check_binding(channel: Channel, source: str, destination: str) -> None:
     connection = channel.connection
-    connection.user.require(WRITE, "exchange", method.destination, connection.vhost.name)
-    connection.user.require(READ, "exchange", method.source, connection.vhost.name)
-    if method.source == "" or method.destination == "":
+    connection.user.require(WRITE, "exchange", destination, connection.vhost.name)
+    connection.user.require(READ, "exchange", source, connection.vhost.name)
+    if source == "" or destination == "":
         raise default_exchange_refusal()
-    return Binding(method.source, (EXCHANGE, method.destination), method.routing_key, method.arguments)
 
 
 def exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
-    vhost = channel.connection.vhost
-    binding = _binding(channel, method)
-    vhost.exchange(method.source)
-    vhost.exchange(method.destination)
-    vhost.bind(binding)
+    _check_binding(channel, method.source, method.destination)
+    channel.connection.vhost.bind_exchange(method.source, method.destination, method.routing_key, method.arguments)
     if not method.no_wait:
         channel.send(methods.ExchangeBindOk())
 
 
 def exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
-    channel.connection.vhost.unbind(_binding(channel, method))
+    _check_binding(channel, method.source, method.destination)
+    channel.connection.vhost.unbind_exchange(method.source, method.destination, method.routing_key, method.arguments)
     if not method.no_wait:
         channel.send(methods.ExchangeUnbindOk())
 

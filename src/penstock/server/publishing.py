@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from penstock.broker import direct_reply
 from penstock.broker.users import WRITE
-from penstock.errors import access_refused, not_implemented, precondition_failed
+from penstock.errors import not_implemented, precondition_failed
 from penstock.message import ConfirmToken, Envelope
 from penstock.queues.queue import Queue
-from penstock.routing.exchange import Exchange
 from penstock.wire.content import ContentInfo, read_content, replace_reply_to
 from penstock.wire.methods import BasicPublish
 
@@ -60,15 +59,11 @@ class PublishRoute:
             raise not_implemented("immediate=true")
         self._check()
 
-    def _check(self) -> Exchange:
-        """The exchange, if it is there and this user may publish to it."""
+    def _check(self) -> None:
+        """The exchange must be there, and this user must be allowed to publish to it."""
         connection = self.channel.connection
-        vhost = connection.vhost
-        exchange = vhost.exchange(self.exchange)
-        connection.user.require(WRITE, "exchange", self.exchange, vhost.name)
-        if exchange.internal:
-            raise access_refused(f"cannot publish to internal exchange '{self.exchange}' in vhost '{vhost.name}'")
-        return exchange
+        connection.user.require(WRITE, "exchange", self.exchange, connection.vhost.name)
+        connection.vhost.check_publish(self.exchange)
 
     def prepare(self, properties: bytes) -> Prepared:
         """Envelope and targets for messages with these properties; remembered while nothing changes."""
@@ -76,26 +71,26 @@ class PublishRoute:
         version = self.channel.connection.vhost.topology_version
         if prepared is not None and prepared.version == version and prepared.properties == properties:
             return prepared
-        exchange = self._check()
+        self._check()
         content = read_content(self.exchange, self.routing_key, properties)
         self._check_user_id(content)
         self._replace_reply_to(content)
-        self.prepared = prepared = self._route(exchange, content, properties, version)
+        self.prepared = prepared = self._route(content, properties, version)
         return prepared
 
-    def _route(self, exchange: Exchange, content: ContentInfo, properties: bytes, version: int) -> Prepared:
+    def _route(self, content: ContentInfo, properties: bytes, version: int) -> Prepared:
         vhost = self.channel.connection.vhost
         if self.exchange == "" and self.routing_key.startswith(direct_reply.PREFIX):
             return Prepared(properties, content.envelope, [], self.routing_key, -1)
         if content.cc or content.bcc:
             keys = [self.routing_key, *content.cc, *content.bcc]
-            queues = vhost.route(exchange, keys, content.headers)
+            queues = vhost.route(self.exchange, keys, content.headers)
         elif self._version == version and self._queues is not None:
             queues = self._queues
         else:
-            queues = vhost.route(exchange, [self.routing_key], content.headers)
+            queues = vhost.route(self.exchange, [self.routing_key], content.headers)
             self._version = version
-            self._queues = None if vhost.route_needs_headers(exchange) else queues
+            self._queues = None if vhost.route_needs_headers(self.exchange) else queues
         return Prepared(properties, content.envelope, queues, "", version)
 
     def _check_user_id(self, content: ContentInfo) -> None:

@@ -11,7 +11,6 @@ from penstock.broker.users import CONFIGURE, READ, WRITE
 from penstock.broker.vhost import default_exchange_refusal, without_line_breaks
 from penstock.errors import not_found
 from penstock.queues.queue import Queue
-from penstock.routing.bindings import QUEUE, Binding
 from penstock.server.channel import Channel
 from penstock.wire import methods
 
@@ -88,8 +87,7 @@ def queue_bind(channel: Channel, method: methods.QueueBind) -> None:
     if method.exchange == "":
         raise default_exchange_refusal()
     vhost.exchange(method.exchange)
-    vhost.queue(name, connection)
-    vhost.bind(Binding(method.exchange, (QUEUE, name), key, method.arguments))
+    vhost.bind_queue(method.exchange, vhost.queue(name, connection), key, method.arguments)
     if not method.no_wait:
         channel.send(methods.QueueBindOk())
 
@@ -103,7 +101,7 @@ def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
     connection.user.require(READ, "exchange", method.exchange, vhost.name)
     if method.exchange == "":
         raise default_exchange_refusal()
-    vhost.unbind(Binding(method.exchange, (QUEUE, name), key, method.arguments))
+    vhost.unbind_queue(method.exchange, name, key, method.arguments)
     channel.send(methods.QueueUnbindOk())
 
 

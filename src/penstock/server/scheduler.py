@@ -1,8 +1,8 @@
 """The turn: connections with work pull from their queues, then every connection that has something to say writes once.
 
 This is the last link of the wake-up chain queue -> consumer -> channel -> connection -> scheduler. A publish only
-notifies; the pulling happens here, after everything that has arrived was parsed, so that one turn of the event loop handles
-messages in batches. Connections take turns, one pull each, so that no consumer starves behind another.
+notifies; the pulling happens here, after everything that has arrived was parsed, so that one turn of the event loop
+handles messages in batches. Connections take turns, one pull each, so that no consumer starves behind another.
 """
 
 from __future__ import annotations

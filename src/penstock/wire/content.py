@@ -31,8 +31,8 @@ EXPIRATION_MS_MAX: Final = 1000 * 365 * 24 * 3600 * 1000
 def scan_run(data: bytes, pos: int, prefix: bytes, body_size: int, bodies: list[bytes]) -> int:
     """Append to `bodies` as long as `prefix` and a body of `body_size` follow each other; return where it ends.
 
-    `prefix` is everything before the body's first byte: the publish method frame, the header frame and the head of the body
-    frame. Messages of one publisher are often equal up to there, and then one comparison replaces three parsed frames.
+    `prefix` is everything before the body's first byte: the publish method frame, the header frame and the head of the
+    body frame. Messages of one publisher are often equal up to there, and then one comparison replaces three parsed frames.
     """
     start = len(prefix)
     stride = start + body_size + 1

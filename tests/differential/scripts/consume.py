@@ -256,4 +256,9 @@ def _(s: Session) -> None:
 def _(s: Session) -> None:
     ch = s.channel()
     ch.call("queue.declare", queue="q")
-    ch.call("basic.consume", queue="q", consumer_tag="t", arguments={"x-colour": "red", "x-cancel-on-ha-failover": True})
+    ch.call(
+        "basic.consume",
+        queue="q",
+        consumer_tag="t",
+        arguments={"x-colour": "red", "x-cancel-on-ha-failover": True},
+    )
