@@ -37,6 +37,8 @@ VARIED: Final = "--size-spread 80 --unique-ids"
 
 # Brokers of the memory cases are started with this limit, so that a test of seconds reaches it.
 MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
+# Large enough that even a broker on a busy machine takes more than the limit in the time given.
+MEMORY_BODY_BYTES: Final = 16 * 1024
 # A tenth of what RabbitMQ takes on two cores with auto-ack and with acks.
 LATENCY_RATE_AUTO_ACK: Final = 12_000
 LATENCY_RATE_ACK: Final = 10_000
@@ -70,15 +72,15 @@ CASES: Final = (
     Case(
         "flood",
         Kind.MEMORY,
-        "flat-out publisher, no consumer, 1 KiB",
-        "--publish-only --no-drain --size 1024",
+        "flat-out publisher, no consumer, 16 KiB",
+        f"--publish-only --no-drain --size {MEMORY_BODY_BYTES}",
         seconds_min=6.0,
     ),
     Case(
         "slow-consumer",
         Kind.MEMORY,
-        f"flat-out publisher, consumer of {SLOW_CONSUMER_RATE:,}/s, 1 KiB",
-        f"--no-drain --size 1024 --consume-rate {SLOW_CONSUMER_RATE} --ack-every 10 --prefetch 100",
+        f"flat-out publisher, consumer of {SLOW_CONSUMER_RATE:,}/s, 16 KiB",
+        f"--no-drain --size {MEMORY_BODY_BYTES} --consume-rate {SLOW_CONSUMER_RATE} --ack-every 10 --prefetch 100",
         seconds_min=6.0,
     ),
     Case("spawn", Kind.SPAWN, "start of an empty broker"),

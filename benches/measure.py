@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from benches.brokers import Broker
-from benches.cases import Case, Kind
+from benches.cases import MEMORY_BODY_BYTES, MEMORY_LIMIT_BYTES, Case, Kind
 from benches.load import run_load
 from benches.procstat import Usage, sample, tree_pids
 from benches.summary import Repeat
@@ -29,8 +29,8 @@ def measure_load(broker: Broker, case: Case, number: int, seconds: float) -> Rep
     metrics: dict[str, float] = {}
     if error is None:
         metrics = load_metrics(usage, counts)
-        if case.kind is Kind.MEMORY:
-            metrics["held_back"] = float(held_back(counts))
+        if case.kind is Kind.MEMORY and (held := held_back(counts)) is not None:
+            metrics["held_back"] = float(held)
     usage_fields = {k: v for k, v in dataclasses.asdict(usage).items() if not k.startswith("command_")}
     return Repeat(
         broker.name,
@@ -61,10 +61,14 @@ def load_metrics(usage: Usage, counts: dict[str, Any]) -> dict[str, float]:
     return metrics
 
 
-def held_back(counts: dict[str, Any]) -> bool:
+def held_back(counts: dict[str, Any]) -> bool | None:
+    """Whether the broker slowed the publisher down; None if it took less than its limit and had no reason to."""
     if counts["blocked"] > 0 or counts["stall_max_s"] >= HELD_BACK_S:
         return True
-    return bool(counts["consumed"] and counts["published"] <= HELD_TO_CONSUMER * counts["consumed"])
+    if counts["consumed"] and counts["published"] <= HELD_TO_CONSUMER * counts["consumed"]:
+        return True
+    backlog_bytes = (counts["published"] - counts["consumed"]) * MEMORY_BODY_BYTES
+    return False if backlog_bytes > MEMORY_LIMIT_BYTES else None
 
 
 def measure_spawn(broker: Broker, case: Case, number: int) -> Repeat:

@@ -31,9 +31,9 @@ def available() -> str | None:
         return "RabbitMQ is started by tests on POSIX systems only"
     if not SERVER.exists():
         return "rabbitmq-server is not installed (apt-get install rabbitmq-server)"
-    for program in ("epmd", "erl"):
+    for program in ("epmd", "erl", "setpriv"):
         if shutil.which(program) is None:
-            return f"{program} is not on the path (apt-get install rabbitmq-server)"
+            return f"{program} is not on the path (apt-get install rabbitmq-server util-linux)"
     if os.geteuid() == 0:
         try:
             pwd.getpwnam(USER)
@@ -115,9 +115,7 @@ class RabbitMQ:
             "log.console": "false",
             **self.settings,
         }
-        (folder / "rabbitmq.conf").write_text(
-            "".join(f"{key} = {value}\n" for key, value in settings.items())
-        )
+        (folder / "rabbitmq.conf").write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
         (folder / "enabled_plugins").write_text("[].\n")
 
     def _environment(self, folder: Path) -> dict[str, str]:
@@ -145,18 +143,19 @@ class RabbitMQ:
         log: Path,
         account: pwd.struct_passwd | None,
     ) -> subprocess.Popen[bytes]:
+        # The kernel ends what we started even when we are killed and cannot.
+        prefix = ["setpriv", "--pdeathsig", "TERM"]
+        if account is not None:
+            prefix += ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups"]
         with log.open("wb") as output:
             return subprocess.Popen(
-                command,
+                [*prefix, *command],
                 cwd=log.parent,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                user=account.pw_uid if account else None,
-                group=account.pw_gid if account else None,
-                extra_groups=[] if account else None,
             )
 
     def _wait_for(self, process: subprocess.Popen[bytes], port: int, folder: Path) -> None:

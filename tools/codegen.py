@@ -52,6 +52,8 @@ class Field:
         assert self.type in PYTHON_TYPES, f"unknown type {self.type}"
         name = "" if self.reserved else row["name"].replace("-", "_")
         self.name = name + "_" if keyword.iskeyword(name) else name
+        # A short string that need not be UTF-8.
+        self.any_octets = bool(row.get("any-octets"))
         self.has_default = "default" in row
         self.default: object = row.get("default")
 
@@ -256,7 +258,9 @@ class Reader:
         elif field.type == "shortstr":
             self.put(f"stop = pos + {self.offset + 1} + {buffer}[{at(self.offset)}]")
             if not field.reserved:
-                self.put(f"{target} = {buffer}[{at(self.offset + 1)} : stop].decode()")
+                # Properties and routing keys may hold any octets, as in RabbitMQ, and leave as they came.
+                how = '"utf-8", "surrogateescape"' if buffer == "raw" or field.any_octets else ""
+                self.put(f"{target} = {buffer}[{at(self.offset + 1)} : stop].decode({how})")
             self.offset = 0
             self.put("pos = stop")
         elif field.type == "longstr":

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from penstock import limits
 from penstock.errors import StartupError
+
+# The specification's frame-min-size: any client may send a frame of this size.
+FRAME_BYTES_LEAST = 4_096
+# Where Linux tells a container how much memory it may use: cgroup v2, then v1.
+CONTAINER_LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# RabbitMQ's rule for its well-known default user, whatever password it was given.
+GUEST = "guest"
 
 
 @dataclass
@@ -18,6 +27,11 @@ class UserConfig:
     password: str
     # May only log in from this machine.
     loopback_only: bool = False
+
+
+def user_from_outside(name: str, password: str) -> UserConfig:
+    """A user that was named in an option or a variable."""
+    return UserConfig(name, password, loopback_only=name == GUEST)
 
 
 @dataclass
@@ -39,45 +53,65 @@ class Config:
     memory_bytes_max: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise StartupError(f"port {self.port} is not between 0 and 65535")
+        # The upper ends are those of the fields on the wire.
+        _check_range("port", self.port, 0, 65_535)
+        _check_range("channels_max", self.channels_max, 1, 65_535)
+        _check_range("frame_bytes_max", self.frame_bytes_max, FRAME_BYTES_LEAST, 2**32 - 1)
+        _check_range("heartbeat_s", self.heartbeat_s, 0, 65_535)
+        if not self.users or not self.vhosts:
+            raise StartupError("a broker needs at least one user and one vhost")
         if self.memory_bytes_max <= 0:
             self.memory_bytes_max = default_memory_bytes()
 
 
-def default_memory_bytes() -> int:
-    """A share of the machine's memory; 1 GiB where the system does not say how much it has."""
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise StartupError(f"{name} is {value}; it must be between {least} and {most}")
+
+
+def default_memory_bytes(container_limit_files: Iterable[str] = CONTAINER_LIMIT_FILES) -> int:
+    """A share of the memory of the machine, or of the container; 1 GiB where the system does not say what it has."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 1024**3
+    for path in container_limit_files:
+        total = min(total, _limit_in(path) or total)
     return int(total * limits.MEMORY_SHARE)
+
+
+def _limit_in(path: str) -> int:
+    """0 when there is no such file or no limit in it ("max")."""
+    try:
+        text = Path(path).read_text().strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdecimal() else 0
 
 
 def config_from_environment(env: Mapping[str, str]) -> Config:
     """PENSTOCK_* first, then the variables that RabbitMQ's images and testcontainers use."""
 
-    def first(*names: str) -> str | None:
+    def first(*names: str) -> tuple[str, str]:
         for name in names:
             if env.get(name):
-                return env[name]
-        return None
+                return name, env[name]
+        return "", ""
 
     config = Config()
-    host = first("PENSTOCK_HOST")
+    _, host = first("PENSTOCK_HOST")
     if host:
         config.host = host
-    port = first("PENSTOCK_PORT", "RABBITMQ_NODE_PORT")
+    variable, port = first("PENSTOCK_PORT", "RABBITMQ_NODE_PORT")
     if port:
-        if not port.isdigit() or int(port) > 65535:
-            raise StartupError(f"PENSTOCK_PORT or RABBITMQ_NODE_PORT is '{port}'; it must be a port number")
+        if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
+            raise StartupError(f"{variable} is '{port}'; it must be a port number")
         config.port = int(port)
-    name = first("PENSTOCK_DEFAULT_USER", "RABBITMQ_DEFAULT_USER")
-    password = first("PENSTOCK_DEFAULT_PASS", "RABBITMQ_DEFAULT_PASS")
+    _, name = first("PENSTOCK_DEFAULT_USER", "RABBITMQ_DEFAULT_USER")
+    _, password = first("PENSTOCK_DEFAULT_PASS", "RABBITMQ_DEFAULT_PASS")
     if name or password:
-        user = name or "guest"
-        config.users = [UserConfig(user, password or "guest", loopback_only=user == "guest")]
-    vhost = first("PENSTOCK_DEFAULT_VHOST", "RABBITMQ_DEFAULT_VHOST")
+        config.users = [user_from_outside(name or GUEST, password or "guest")]
+    _, vhost = first("PENSTOCK_DEFAULT_VHOST", "RABBITMQ_DEFAULT_VHOST")
     if vhost:
         config.vhosts = [vhost]
     return config

@@ -15,8 +15,8 @@ FRAME_HEAD_BYTES: Final = 7
 FRAME_OVERHEAD_BYTES: Final = 8
 # Offered in connection.tune; RabbitMQ's default, and what every client is tuned for.
 FRAME_BYTES_MAX: Final = 131_072
-# RabbitMQ refuses less than this in tune-ok (the specification's own minimum is 4096).
-FRAME_BYTES_MIN: Final = 8_192
+# The specification's minimum; a smaller frame_max in tune-ok is refused.
+FRAME_BYTES_MIN: Final = 4_096
 # Before the client is authenticated a frame may not be larger than this.
 PRE_AUTH_FRAME_BYTES_MAX: Final = 8_192
 CHANNELS_MAX: Final = 2_047
@@ -32,6 +32,8 @@ TABLE_DEPTH_MAX: Final = 32
 TABLE_ITEMS_MAX: Final = 4_096
 # Checked at the content header, before a byte of the body is kept. RabbitMQ 3.13's default is 128 MiB.
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
+# RabbitMQ's limit for expiration, x-message-ttl and x-expires: ten years. The sum with a date still fits 64 bits.
+EXPIRATION_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
 # Property flags come in 16-bit words; AMQP 0-9-1 defines 14 properties, one word.
 PROPERTY_FLAG_WORDS_MAX: Final = 1
 
@@ -45,6 +47,9 @@ LOGIN_REFUSED_DELAY_S: Final = 1.0
 # What may wait in a connection's write buffer before its consumers lose interest, and when they regain it.
 WRITE_BUFFER_BYTES_HIGH: Final = 512 * 1024
 WRITE_BUFFER_BYTES_LOW: Final = 128 * 1024
+# More output than this for a client that does not read, and we do not read from it either. Well above the mark at
+# which deliveries stop: a client may be busy sending before it reads again.
+OUTPUT_BYTES_MAX: Final = 8 * 1024 * 1024
 # Frames of remembered publish methods per connection (exchange, routing key, targets).
 PUBLISH_ROUTES_MAX: Final = 1_024
 CONSUMERS_PER_CHANNEL_MAX: Final = 10_000
@@ -82,7 +87,7 @@ MESSAGE_OVERHEAD_BYTES: Final = 200
 QUEUES_PER_VHOST_MAX: Final = 100_000
 EXCHANGES_PER_VHOST_MAX: Final = 100_000
 BINDINGS_PER_VHOST_MAX: Final = 1_000_000
-# A topic pattern or key longer than this is refused: matching is linear in words, but not free.
+# A longer topic pattern is refused when it is bound; longer routing keys are matched all the same.
 TOPIC_WORDS_MAX: Final = 128
 
 assert FRAME_BYTES_MIN <= FRAME_BYTES_MAX

@@ -50,7 +50,7 @@ class Envelope:
         self.routing_key = routing_key
         # Exchange and routing key as basic.deliver carries them: two short strings, ready to be sent.
         name = exchange.encode()
-        key = routing_key.encode()
+        key = routing_key.encode("utf-8", "surrogateescape")
         self.address = b"%c%b%c%b" % (len(name), name, len(key), key)
         # Property flags and property list, exactly as the publisher sent them.
         self.properties = properties

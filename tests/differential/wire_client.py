@@ -341,7 +341,5 @@ class Channel:
         if not self.open or not self.wire.open:
             return
         self.declares.append(True)
-        self.wire.send(
-            self.number, "exchange.declare", exchange="amq.direct", exchange_type="direct", passive=True
-        )
+        self.wire.send(self.number, "exchange.declare", exchange="amq.direct", exchange_type="direct", passive=True)
         self.wire.expect(self.number, "barrier")

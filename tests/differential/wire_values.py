@@ -229,9 +229,7 @@ def _read(reader: Reader, kind: str) -> Any:
     return reader.number({"octet": ">B", "short": ">H", "long": ">I"}.get(kind, ">Q"))
 
 
-def content_header(
-    body_size: int, properties: dict[str, Any] | Raw, class_id: int = 60, weight: int = 0
-) -> bytes:
+def content_header(body_size: int, properties: dict[str, Any] | Raw, class_id: int = 60, weight: int = 0) -> bytes:
     """The payload of a content header frame."""
     head = struct.pack(">HHQ", class_id, weight, body_size)
     if isinstance(properties, Raw):

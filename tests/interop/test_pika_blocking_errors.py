@@ -237,6 +237,31 @@ def test_a_bad_expiration_is_a_precondition_failure(channel: BlockingChannel) ->
     assert text.startswith("PRECONDITION_FAILED - invalid expiration 'soon'")
 
 
+def test_a_consumer_priority_that_is_no_number_is_a_precondition_failure(channel: BlockingChannel) -> None:
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    code, text = refusal(lambda: channel.basic_consume(queue, Inbox(), arguments={"x-priority": "high"}))
+    assert code == 406
+    assert text.startswith("PRECONDITION_FAILED - invalid arg 'x-priority'")
+
+
+def test_a_cc_header_that_is_no_array_is_a_precondition_failure(channel: BlockingChannel) -> None:
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    channel.basic_publish("", queue, b"", pika.BasicProperties(headers={"CC": "one"}))
+    code, _ = refusal(lambda: channel.queue_declare(queue, passive=True))
+    assert code == 406
+
+
+def test_direct_reply_to_is_consumed_without_acks_and_published_to_only_with_a_consumer(
+    connection: pika.BlockingConnection, name: Name
+) -> None:
+    code, text = refusal(lambda: connection.channel().basic_consume("amq.rabbitmq.reply-to", Inbox()))
+    assert (code, text) == (406, "PRECONDITION_FAILED - reply consumer cannot acknowledge")
+    channel = connection.channel()
+    channel.basic_publish("", name(), b"", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    code, text = refusal(lambda: channel.queue_declare("", exclusive=True))
+    assert (code, text) == (406, "PRECONDITION_FAILED - fast reply consumer does not exist")
+
+
 def test_an_unknown_exchange_type_closes_the_connection_with_command_invalid(
     connect: Connect, name: Name
 ) -> None:

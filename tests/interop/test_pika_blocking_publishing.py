@@ -91,10 +91,14 @@ def test_publishes_behind_a_channel_error_are_ignored_until_the_channel_is_close
 ) -> None:
     channel = connection.channel()
     queue = connection.channel().queue_declare("", exclusive=True).method.queue
-    channel.basic_publish(name("no-exchange"), "k", b"error")
-    publish_all(channel, queue, b"ignored", b"ignored")
-    with pytest.raises(ChannelClosedByBroker) as closed:
+
+    def publish_behind_an_error() -> None:
+        channel.basic_publish(name("no-exchange"), "k", b"error")
+        publish_all(channel, queue, b"ignored", b"ignored")
         channel.queue_declare("", exclusive=True)
+
+    with pytest.raises(ChannelClosedByBroker) as closed:
+        publish_behind_an_error()
     assert closed.value.reply_code == 404
     again = connection.channel()
     publish_all(again, queue, b"kept")

@@ -117,6 +117,26 @@ def test_a_headers_exchange_matches_all_or_any(confirming: BlockingChannel, name
     assert drained(confirming, default) == [b"both"]
 
 
+def test_header_names_with_x_count_only_when_the_match_says_so(
+    confirming: BlockingChannel, name: Name
+) -> None:
+    exchange = name("headers")
+    confirming.exchange_declare(exchange, "headers", auto_delete=True)
+    pair = {"x-colour": "red", "size": 3}
+    queues = {
+        match: bound_queue(confirming, exchange, "", **{"x-match": match, **pair})
+        for match in ("all", "any", "all-with-x", "any-with-x")
+    }
+    for body, headers in ((b"size", {"size": 3}), (b"colour", {"x-colour": "red"}), (b"both", pair)):
+        confirming.basic_publish(exchange, "", body, pika.BasicProperties(headers=headers))
+    assert {match: drained(confirming, queue) for match, queue in queues.items()} == {
+        "all": [b"size", b"both"],
+        "any": [b"size", b"both"],
+        "all-with-x": [b"both"],
+        "any-with-x": [b"size", b"colour", b"both"],
+    }
+
+
 def test_exchange_to_exchange_bindings_carry_messages_through_and_can_be_removed(
     confirming: BlockingChannel, name: Name
 ) -> None:

@@ -210,7 +210,7 @@ def test_a_cancelled_consumer_gets_nothing_more_and_can_still_ack(broker_url: st
     assert received == [b"%d" % number for number in range(10)]
 
 
-def test_deleting_a_queue_cancels_its_consumer(broker_url: str) -> None:
+def test_deleting_a_queue_is_answered_and_then_cancels_its_consumer(broker_url: str) -> None:
     cancelled: list[str] = []
 
     def script(session: SelectSession) -> Generator[Any, Any, None]:
@@ -219,9 +219,9 @@ def test_deleting_a_queue_cancels_its_consumer(broker_url: str) -> None:
         channel.add_on_cancel_callback(lambda frame: cancelled.append(frame.method.consumer_tag))
         yield partial(channel.basic_consume, queue, lambda *_: None, consumer_tag="watched")
         yield partial(channel.queue_delete, queue)
-        if not cancelled:
-            channel.add_on_cancel_callback(lambda _frame: session.resume())
-            yield
+        assert cancelled == []
+        channel.add_on_cancel_callback(lambda _frame: session.resume())
+        yield
 
     SelectSession(broker_url, script).run()
     assert cancelled == ["watched"]

@@ -245,6 +245,25 @@ def test_a_deleted_queue_cancels_its_consumer(opened: Open, name: Name) -> None:
     assert cancelled == [tag]
 
 
+def test_a_queue_deleted_on_its_consumer_s_channel_is_answered_before_the_cancel(
+    channel: amqp.Channel, name: Name
+) -> None:
+    queue = channel.queue_declare(name(), exclusive=True).queue
+    tag = channel.basic_consume(queue, callback=lambda m: None)
+    # py-amqp raises ConsumerCancelled from whichever call reads the cancel: it must not be queue_delete.
+    channel.queue_delete(queue)
+    with pytest.raises(exceptions.ConsumerCancelled, match=tag):
+        channel.connection.drain_events(timeout=10)
+
+
+def test_an_immediate_publish_is_not_implemented(opened: Open) -> None:
+    channel = opened().channel()
+    queue = channel.queue_declare(exclusive=True).queue
+    with pytest.raises(exceptions.AMQPNotImplementedError) as raised:
+        channel.basic_publish_confirm(amqp.Message("x"), routing_key=queue, immediate=True)
+    assert (raised.value.code, raised.value.reply_text) == (540, "NOT_IMPLEMENTED - immediate=true")
+
+
 def test_bindings_between_exchanges_with_arguments(channel: amqp.Channel, name: Name) -> None:
     channel.exchange_declare(name("source"), "headers", auto_delete=True)
     channel.exchange_declare(name("target"), "fanout", auto_delete=True)

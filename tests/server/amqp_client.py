@@ -57,7 +57,6 @@ class Client:
         self.socket.settimeout(DEADLINE_S)
         self.socket.connect((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.heartbeats = 0
         self._buffer = bytearray()
         # Read, but not what was waited for at the time.
         self._events: deque[Event] = deque()
@@ -152,6 +151,9 @@ class Client:
         )
         return found[1]
 
+    def expect_heartbeat(self) -> None:
+        self._await(lambda event: isinstance(event[1], heartbeat.Heartbeat), "a heartbeat")
+
     def seen(self, kind: type[M]) -> list[M]:
         """Methods of this kind that have been read already and were not waited for."""
         return [event for _, event in self._events if isinstance(event, kind)]
@@ -196,9 +198,6 @@ class Client:
     def _read_event(self, deadline: float) -> Event:
         while True:
             channel, received = self._read_frame(deadline)
-            if isinstance(received, heartbeat.Heartbeat):
-                self.heartbeats += 1
-                continue
             if isinstance(received, (header.ContentHeader, body.ContentBody)):
                 self._partial[channel].append(received)
             elif isinstance(received, WITH_CONTENT):

@@ -9,24 +9,29 @@ from typing import Final
 
 from penstock.errors import ChannelException, precondition_failed
 from penstock.fields import TYPE_NAMES, Field, Table
+from penstock.limits import EXPIRATION_MS_MAX
 
 # Types that count as one when arguments are compared.
 INTEGER_TYPES: Final = frozenset("bBsuIil")
 
 NON_NEGATIVE: Final = frozenset(
-    ("x-message-ttl", "x-max-length", "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes")
+    ("x-max-length", "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes")
 )
 OVERFLOW_POLICIES: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
-QUEUE_MODES: Final = ("default", "lazy")
-QUEUE_TYPES: Final = ("classic", "quorum")
+# Arguments with a choice of words: how the complaint names them, and the words.
+CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "x-queue-mode": ("mode", ("default", "lazy")),
+    "x-queue-type": ("type", ("classic", "quorum")),
+}
+QUEUE_VERSIONS: Final = (1, 2)
+# The type of a queue that does not say.
+CLASSIC: Final[Field] = ("S", b"classic")
 
-# Arguments that are compared when a queue is declared again; others may differ.
-COMPARED_QUEUE_ARGUMENTS: Final = (
+# In the order in which RabbitMQ looks at them: of two that are wrong, it names the first.
+CHECKED_QUEUE_ARGUMENTS: Final = (
     "x-expires",
     "x-message-ttl",
-    "x-dead-letter-exchange",
     "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
     "x-max-length",
     "x-max-length-bytes",
     "x-max-in-memory-length",
@@ -37,11 +42,23 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
     "x-queue-version",
     "x-single-active-consumer",
     "x-queue-type",
-    "x-quorum-initial-group-size",
-    "x-max-age",
-    "x-stream-max-segment-size-bytes",
-    "x-initial-cluster-size",
-    "x-queue-leader-locator",
+)
+
+# Arguments that are compared when a queue is declared again; others may differ.
+COMPARED_QUEUE_ARGUMENTS: Final = (
+    "x-expires",
+    "x-message-ttl",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-overflow",
+    "x-queue-mode",
+    "x-queue-version",
+    "x-queue-master-locator",
+    "x-single-active-consumer",
+    "x-queue-type",
 )
 COMPARED_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 
@@ -64,8 +81,13 @@ def check_exchange_arguments(arguments: Table, described: str) -> None:
 
 def check_queue_arguments(arguments: Table, described: str) -> None:
     """Raise 406 for a known argument with an unusable value; unknown ones are accepted."""
-    for name, field in arguments.items():
-        reason = _queue_argument_fault(name, field, arguments)
+    dead_letter_exchange = arguments.get("x-dead-letter-exchange")
+    if dead_letter_exchange is not None and dead_letter_exchange[0] != "S":
+        kind = TYPE_NAMES[dead_letter_exchange[0]]
+        raise precondition_failed(f"invalid type '{kind}' for arg 'x-dead-letter-exchange' in {described}")
+    for name in CHECKED_QUEUE_ARGUMENTS:
+        field = arguments.get(name)
+        reason = "" if field is None else _queue_argument_fault(name, field, arguments)
         if reason:
             raise _invalid(name, described, reason)
 
@@ -78,55 +100,63 @@ def _queue_argument_fault(name: str, field: Field, arguments: Table) -> str:
     kind, value = field
     if name in NON_NEGATIVE:
         return _integer_fault(kind, value, 0)
+    if name == "x-message-ttl":
+        return _integer_fault(kind, value, 0, EXPIRATION_MS_MAX)
     if name == "x-expires":
-        return _integer_fault(kind, value, 1)
+        return _integer_fault(kind, value, 1, EXPIRATION_MS_MAX)
     if name == "x-max-priority":
-        return _priority_fault(kind, value)
-    if name == "x-dead-letter-exchange":
-        return _string_fault(kind)
+        fault = _integer_fault(kind, value, 0)
+        return fault or (f"{{max_value_exceeded,{value}}}" if isinstance(value, int) and value > 255 else "")
     if name == "x-dead-letter-routing-key":
-        if "x-dead-letter-exchange" not in arguments:
-            return "routing_key_but_no_dlx_defined"
-        return _string_fault(kind)
+        missing = "" if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
+        return _type_fault(kind, "S") or missing
     if name == "x-overflow":
-        return _choice_fault(kind, value, OVERFLOW_POLICIES, "invalid_overflow")
-    if name == "x-queue-mode":
-        return _choice_fault(kind, value, QUEUE_MODES, "invalid_queue_mode")
-    if name == "x-queue-type":
-        return _choice_fault(kind, value, QUEUE_TYPES, "invalid_queue_type")
+        return _type_fault(kind, "S") or ("" if _text(value) in OVERFLOW_POLICIES else "invalid_overflow")
+    if name in CHOICES:
+        what, choices = CHOICES[name]
+        return _type_fault(kind, "S") or (
+            "" if _text(value) in choices else f"\"unsupported queue {what} '{_text(value)}'\""
+        )
     if name == "x-queue-version":
-        return _integer_fault(kind, value, 1)
-    if name == "x-single-active-consumer" and kind != "t":
-        return f"{{unacceptable_type,{TYPE_NAMES[kind]}}}"
+        fault = _integer_fault(kind, value, 0)
+        return fault or ("" if value in QUEUE_VERSIONS else f"\"unsupported queue version '{value!s}'\"")
+    if name == "x-single-active-consumer":
+        return _type_fault(kind, "t")
     return ""
 
 
-def _integer_fault(kind: str, value: object, least: int) -> str:
+def _integer_fault(kind: str, value: object, least: int, most: int | None = None) -> str:
     if kind not in INTEGER_TYPES or not isinstance(value, int):
-        return f"{{unacceptable_type,{TYPE_NAMES[kind]}}}"
+        return f'"expected integer, got {TYPE_NAMES[kind]}"'
     if value < 0:
         return f"{{value_negative,{value}}}"
     if value < least:
         return "{value_zero,0}"
+    if most is not None and value > most:
+        return f"{{value_too_large,{value}}}"
     return ""
 
 
-def _priority_fault(kind: str, value: object) -> str:
-    fault = _integer_fault(kind, value, 0)
-    if not fault and isinstance(value, int) and value > 255:
-        return f"{{max_value_exceeded,{value}}}"
-    return fault
+def _type_fault(kind: str, wanted: str) -> str:
+    return "" if kind == wanted else f"{{unacceptable_type,{TYPE_NAMES[kind]}}}"
 
 
-def _string_fault(kind: str) -> str:
-    return "" if kind == "S" else f"{{unacceptable_type,{TYPE_NAMES[kind]}}}"
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
-def _choice_fault(kind: str, value: object, choices: tuple[str, ...], complaint: str) -> str:
-    if kind != "S" or not isinstance(value, bytes):
-        return f"{{unacceptable_type,{TYPE_NAMES[kind]}}}"
-    text = value.decode("utf-8", "replace")
-    return "" if text in choices else f'{{{complaint},<<"{text}">>}}'
+def check_quorum_properties(
+    arguments: Table, durable: bool, auto_delete: bool, exclusive: bool, described: str
+) -> None:
+    """A quorum queue is durable, shared and stays, also where it is served as a classic one."""
+    if arguments.get("x-queue-type") != ("S", b"quorum"):
+        return
+    if auto_delete:
+        raise precondition_failed(f"invalid property 'auto-delete' for {described}")
+    if not durable:
+        raise precondition_failed(f"invalid property 'non-durable' for {described}")
+    if exclusive:
+        raise precondition_failed(f"invalid property 'exclusive-owner' for {described}")
 
 
 def queue_notes(arguments: Table) -> list[str]:
@@ -134,7 +164,7 @@ def queue_notes(arguments: Table) -> list[str]:
     notes: list[str] = []
     for name, note in NOTED_ARGUMENTS.items():
         field = arguments.get(name)
-        if field is not None and field != ("S", b"classic"):
+        if field is not None and field != CLASSIC:
             notes.append(f"{name}={_value_text(field)} {note}")
     return notes
 
@@ -149,7 +179,7 @@ def check_equal_arguments(names: tuple[str, ...], described: str, received: Tabl
     """Raise 406 when one of the named arguments differs, in RabbitMQ's words."""
     for name in names:
         new, old = received.get(name), current.get(name)
-        if new == old:
+        if new == old or (name == "x-queue-type" and (new or CLASSIC) == (old or CLASSIC)):
             continue
         if new is None or old is None:
             raise _inequivalent(name, described, _typed(new), _typed(old))

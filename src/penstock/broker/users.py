@@ -13,6 +13,8 @@ from penstock.errors import access_refused
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
+# The name by which permissions know the default exchange, whose own is empty.
+DEFAULT_EXCHANGE: Final = "amq.default"
 # A permission pattern is run against every name that a client uses: keep it short.
 PATTERN_CHARS_MAX: Final = 256
 
@@ -29,8 +31,7 @@ class Permission:
             self._patterns[kind] = re.compile(pattern or r"^\b$")
 
     def allows(self, kind: str, name: str) -> bool:
-        # The default exchange is matched by its other name.
-        return self._patterns[kind].search(name or "amq.default") is not None
+        return self._patterns[kind].search(name) is not None
 
 
 class User:
@@ -56,6 +57,8 @@ class User:
     def require(self, kind: str, object_kind: str, name: str, vhost: str) -> None:
         """Raise 403 unless the user may configure, write to or read from the exchange or queue."""
         permission = self.permissions.get(vhost)
+        if object_kind == "exchange" and name == "":
+            name = DEFAULT_EXCHANGE
         if permission is None or not permission.allows(kind, name):
             raise access_refused(f"access to {object_kind} '{name}' in vhost '{vhost}' refused for user '{self.name}'")
 
@@ -80,4 +83,5 @@ class Users:
         if user is None:
             self._nobody.has_password(password)
             return None
-        return user if user.has_password(password) else None
+        # Nobody logs in with an empty password, not even a user who was given one: as in RabbitMQ.
+        return user if user.has_password(password) and password else None

@@ -9,12 +9,13 @@ from __future__ import annotations
 import secrets
 
 from penstock import limits
-from penstock.backing.backing_queue import BackingQueue, BackingQueues, BackingWork
+from penstock.backing.backing_queue import BackingQueues, BackingWork
 from penstock.broker import arguments as args
 from penstock.clock import Clock
 from penstock.errors import (
     ChannelException,
     access_refused,
+    command_invalid,
     not_found,
     precondition_failed,
     resource_locked,
@@ -24,7 +25,7 @@ from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.queue import Queue, QueueOwner
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Destination
 from penstock.routing.exchange import Exchange
-from penstock.routing.factory import make_exchange, make_predeclared
+from penstock.routing.factory import EXCHANGE_TYPES, make_exchange, make_predeclared
 from penstock.routing.router import Router
 
 
@@ -35,6 +36,11 @@ def default_exchange_refusal() -> ChannelException:
 def without_line_breaks(name: str) -> str:
     """Declared names lose their line breaks, as in RabbitMQ: they would break log lines."""
     return name.replace("\r", "").replace("\n", "") if "\r" in name or "\n" in name else name
+
+
+def is_unused(exchange: Exchange) -> bool:
+    """An auto-delete exchange whose last binding was just removed."""
+    return exchange.auto_delete and not exchange.has_bindings
 
 
 class VHost(QueueOwner):
@@ -104,6 +110,9 @@ class VHost(QueueOwner):
         self, name: str, type_name: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table
     ) -> Exchange:
         """Make an exchange, or check that the one that exists is as declared."""
+        if type_name not in EXCHANGE_TYPES:
+            # Before all else, as in RabbitMQ: this closes the connection, whatever is wrong besides.
+            raise command_invalid(f"{'unknown' if type_name else 'invalid'} exchange type '{type_name}'")
         described = f"exchange '{name}' in vhost '{self.name}'"
         existing = self.exchanges.get(name)
         if existing is not None:
@@ -113,9 +122,8 @@ class VHost(QueueOwner):
             args.check_equal("internal", described, internal, existing.internal)
             args.check_equal_arguments(args.COMPARED_EXCHANGE_ARGUMENTS, described, arguments, existing.arguments)
             return existing
+        self.check_exchange_name(name)
         args.check_exchange_arguments(arguments, described)
-        if name.startswith("amq."):
-            raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         if len(self.exchanges) >= limits.EXCHANGES_PER_VHOST_MAX:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.EXCHANGES_PER_VHOST_MAX} exchanges already")
         exchange = make_exchange(type_name, name, durable, auto_delete, internal, arguments)
@@ -123,10 +131,21 @@ class VHost(QueueOwner):
         self.topology_version += 1
         return exchange
 
-    def delete_exchange(self, name: str, if_unused: bool) -> None:
-        """Delete an exchange and every binding from and to it; an unknown one is deleted already."""
+    def check_exchange_name(self, name: str) -> None:
+        """Names that begin with amq. are the broker's; those that exist may be declared again as they are."""
+        if name.startswith("amq.") and name not in self.exchanges:
+            raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+
+    def check_exchange_deletable(self, name: str) -> None:
+        """The exchanges that every vhost has from the start stay."""
+        if name == "":
+            raise default_exchange_refusal()
         if name.startswith("amq."):
             raise access_refused(f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed")
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        """Delete an exchange and every binding from and to it; an unknown one is deleted already."""
+        self.check_exchange_deletable(name)
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
@@ -135,12 +154,17 @@ class VHost(QueueOwner):
         self._remove_exchange(exchange)
 
     def _remove_exchange(self, exchange: Exchange) -> None:
-        del self.exchanges[exchange.name]
-        self.topology_version += 1
-        for binding in exchange.bindings():
-            exchange.unbind(binding)
-            self._forget_binding(binding)
-        self._remove_bindings_to((EXCHANGE, exchange.name))
+        """Remove an exchange, and each auto-delete exchange that loses its last binding by that. They form chains."""
+        doomed = [exchange]
+        while doomed:
+            exchange = doomed.pop()
+            if self.exchanges.pop(exchange.name, None) is None:
+                continue
+            self.topology_version += 1
+            for binding in exchange.bindings():
+                exchange.unbind(binding)
+                self._forget_binding(binding)
+            doomed.extend(self._remove_bindings_to((EXCHANGE, exchange.name)))
 
     # --- queues -------------------------------------------------------------------------------------
 
@@ -151,37 +175,47 @@ class VHost(QueueOwner):
 
         `owner` is the connection that declares it exclusive, or None.
         """
+        self.check_queue_name(name)
         existing = self.queues.get(name)
         if existing is not None:
             self._check_declared_alike(existing, durable, auto_delete, owner, arguments)
             return existing
-        if name.startswith("amq."):
-            raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         return self._make_queue(name, durable, auto_delete, owner, arguments)
 
+    def check_queue_name(self, name: str) -> None:
+        """Names that begin with amq. are the broker's; not even those that it made up may be declared again."""
+        if name.startswith("amq."):
+            raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+
+    def new_queue_name(self) -> str:
+        """A name that nobody has."""
+        return f"amq.gen-{secrets.token_urlsafe(16)}"
+
     def declare_server_named_queue(
-        self, durable: bool, auto_delete: bool, owner: object | None, arguments: Table
+        self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table
     ) -> Queue:
-        """A new queue with a name that nobody has."""
-        return self._make_queue(f"amq.gen-{secrets.token_urlsafe(16)}", durable, auto_delete, owner, arguments)
+        """A new queue under a name of ours."""
+        if arguments.get("x-queue-type") == ("S", b"quorum"):
+            raise precondition_failed("Cannot declare a server-named queue for type rabbit_quorum_queue")
+        return self._make_queue(name, durable, auto_delete, owner, arguments)
 
     def _make_queue(self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table) -> Queue:
         described = f"queue '{name}' in vhost '{self.name}'"
         args.check_queue_arguments(arguments, described)
+        args.check_quorum_properties(arguments, durable, auto_delete, owner is not None, described)
         if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.QUEUES_PER_VHOST_MAX} queues already")
-        backing = self._backings.open(secrets.token_hex(16), durable, None, self._callback_for(name))
+        callback = AsyncCallbackTo()
+        backing = self._backings.open(secrets.token_hex(16), durable, None, callback)
         queue = Queue(
             name, self.name, durable, auto_delete, owner, arguments, backing, self._clock, self._expiries, self
         )
+        callback.queue = queue
         self.queues[name] = queue
         self.topology_version += 1
         if owner is not None:
             self._exclusive.setdefault(owner, {})[name] = queue
         return queue
-
-    def _callback_for(self, name: str) -> AsyncCallbackTo:
-        return AsyncCallbackTo(self, name)
 
     def _check_declared_alike(
         self,
@@ -213,7 +247,8 @@ class VHost(QueueOwner):
             owned = self._exclusive.get(queue.exclusive_owner)
             if owned is not None:
                 owned.pop(queue.name, None)
-        self._remove_bindings_to((QUEUE, queue.name))
+        for exchange in self._remove_bindings_to((QUEUE, queue.name)):
+            self._remove_exchange(exchange)
         return queue.delete()
 
     def last_consumer_gone(self, queue: Queue) -> None:
@@ -259,15 +294,18 @@ class VHost(QueueOwner):
         if source is not None and source.unbind(binding):
             self._forget_binding(binding)
             self.topology_version += 1
-            self._delete_if_unused(source)
+            if is_unused(source):
+                self._remove_exchange(source)
 
-    def _remove_bindings_to(self, destination: Destination) -> None:
+    def _remove_bindings_to(self, destination: Destination) -> list[Exchange]:
+        """Remove the bindings to what is gone; return the auto-delete exchanges that have to go with their last one."""
+        unused: list[Exchange] = []
         for binding in list(self._bindings_to.get(destination, {}).values()):
-            source = self.exchanges.get(binding.source)
             self._forget_binding(binding)
-            if source is not None and source.unbind(binding):
-                self._delete_if_unused(source)
-        self._bindings_to.pop(destination, None)
+            source = self.exchanges.get(binding.source)
+            if source is not None and source.unbind(binding) and is_unused(source):
+                unused.append(source)
+        return unused
 
     def _forget_binding(self, binding: Binding) -> None:
         known = self._bindings_to.get(binding.destination)
@@ -275,10 +313,6 @@ class VHost(QueueOwner):
             self._bindings_count -= 1
             if not known:
                 del self._bindings_to[binding.destination]
-
-    def _delete_if_unused(self, exchange: Exchange) -> None:
-        if exchange.auto_delete and not exchange.has_bindings and exchange.name in self.exchanges:
-            self._remove_exchange(exchange)
 
     # --- the whole vhost ------------------------------------------------------------------------------
 
@@ -289,12 +323,11 @@ class VHost(QueueOwner):
 class AsyncCallbackTo:
     """Brings results of I/O to a queue's backing on the broker's thread, or drops them when the queue is gone."""
 
-    def __init__(self, vhost: VHost, queue_name: str) -> None:
-        self._vhost = vhost
-        self._queue_name = queue_name
+    def __init__(self) -> None:
+        # Set once the queue is made. Not its name: another queue may have that by now.
+        self.queue: Queue | None = None
 
     def __call__(self, kind: str, work: BackingWork) -> None:
-        queue = self._vhost.queues.get(self._queue_name)
-        if queue is not None:
-            backing: BackingQueue = queue.backing
-            backing.invoke(kind, work)
+        queue = self.queue
+        if queue is not None and not queue.deleted:
+            queue.backing.invoke(kind, work)

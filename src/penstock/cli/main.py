@@ -11,7 +11,11 @@ from penstock.cli.serve import serve
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(penstock.__version__, prog_name="penstock")
 def main() -> None:
-    """penstock: the message broker that remembers. RabbitMQ-compatible (AMQP 0-9-1)."""
+    """penstock: the message broker that remembers. RabbitMQ-compatible (AMQP 0-9-1).
+
+    Exit codes: 0 done as asked; 1 failed, and says why; 2 wrong options. `penstock COMMAND --help` names the
+    environment variables that the command reads.
+    """
 
 
 main.add_command(serve)

@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from penstock.config import Config, UserConfig, config_from_environment
+from penstock.config import Config, UserConfig, config_from_environment, user_from_outside
 from penstock.errors import StartupError
 from penstock.server.server import Server
 
@@ -30,7 +30,8 @@ EXIT_STARTUP = 1
     "users",
     multiple=True,
     metavar="NAME:PASSWORD",
-    help="A user with full permissions; may be repeated. Replaces guest:guest, who may only connect from this machine.",
+    help="A user with full permissions; may be repeated. Replaces guest:guest. A user named guest may only connect"
+    " from this machine.",
 )
 @click.option("--vhost", "vhosts", multiple=True, metavar="NAME", help="A virtual host; may be repeated.  [default: /]")
 @click.option(
@@ -92,7 +93,7 @@ def _user(text: str) -> UserConfig:
     name, colon, password = text.partition(":")
     if not name or not colon or not password:
         raise click.BadParameter(f"'{text}' is not of the form NAME:PASSWORD", param_hint="--user")
-    return UserConfig(name, password)
+    return user_from_outside(name, password)
 
 
 def run(config: Config, as_json: bool) -> None:
@@ -106,16 +107,17 @@ def run(config: Config, as_json: bool) -> None:
 
 
 async def _serve(config: Config, as_json: bool) -> None:
-    server = Server(config)
-    await server.start()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # Before the log says that the broker is ready: whoever waits for that may send a signal at once.
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
             loop.add_signal_handler(number, stop.set)
         except NotImplementedError:
             # Windows: only Ctrl-C, through the default handler.
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
+    server = Server(config)
+    await server.start()
     if as_json:
         click.echo(json.dumps({"host": config.host, "port": server.port, "pid": os.getpid()}))
     # What exists now lives until the end: the collector need not look at it again. Messages are tuples and bytes,

@@ -169,10 +169,9 @@ class ConsumerManager:
         if self._non_acquiring.size:
             for node in self._non_acquiring.nodes():
                 node.consumer.notify_work()
+        # Where all of the highest priority are notified, it is enough: whoever of them gets nothing hands on.
         active = self._active
-        if len(active) == 1:
-            if active[0].interested.size:
-                self._notify_some(active[0], count, None)
+        if not active or active[0].interested.size == 0:
             return
         for level in active:
             if self._notify_some(level, count, None) or self._one_can_take(level.notified):
@@ -227,7 +226,7 @@ class ConsumerManager:
         withdraws, those of the next one are woken together and share what is there.
         """
         active = self._active
-        if not active or (len(active) == 1 and active[0].interested.size == 0):
+        if not active or active[0].interested.size == 0:
             return
         available = self._availability.available_count()
         if available == 0:

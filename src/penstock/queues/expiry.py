@@ -7,6 +7,8 @@ Invariants
   1. A queue is armed at most once for a due time that counts: an entry whose time differs from the queue's own
      `armed_ms` is stale and is skipped.
   2. `next_due_ms` is never later than the expiry of any armed queue's head.
+  3. Stale entries never outnumber the armed queues by more than STALE_MIN: due times lie years ahead, and what waits
+     for them may long be gone.
 Nothing survives a crash: queues are armed anew when they are opened. It does not look at messages, and it only knows
 the time that it is given.
 """
@@ -14,7 +16,11 @@ the time that it is given.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+# So few stale entries are not worth a look at the whole heap.
+STALE_MIN: Final = 64
 
 
 class Expiring(ABC):
@@ -35,14 +41,39 @@ class ExpirySchedule:
         # (due, number, queue); the number keeps the heap from comparing queues.
         self._heap: list[tuple[int, int, Expiring]] = []
         self._number = 0
+        self._armed_count = 0
+
+    def entry_count(self) -> int:
+        """How many entries are kept, stale ones included."""
+        return len(self._heap)
 
     def arm(self, queue: Expiring, due_ms: int) -> None:
         """Wake the queue at `due_ms`, unless it wakes earlier anyway."""
         if 0 <= queue.armed_ms <= due_ms:
             return
+        if queue.armed_ms < 0:
+            self._armed_count += 1
         queue.armed_ms = due_ms
         self._number += 1
         heappush(self._heap, (due_ms, self._number, queue))
+        self._drop_stale()
+
+    def disarm(self, queue: Expiring) -> None:
+        """The queue is gone, and is not to be woken."""
+        if queue.armed_ms >= 0:
+            queue.armed_ms = -1
+            self._armed_count -= 1
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        if len(self._heap) <= 2 * self._armed_count + STALE_MIN:
+            return
+        live: dict[Expiring, tuple[int, int, Expiring]] = {}
+        for entry in self._heap:
+            if entry[2].armed_ms == entry[0]:
+                live[entry[2]] = entry
+        self._heap = list(live.values())
+        heapify(self._heap)
 
     def next_due_ms(self) -> int:
         """The earliest due time; -1 when nothing is armed."""
@@ -53,9 +84,9 @@ class ExpirySchedule:
 
     def run_due(self, now_ms: int) -> None:
         """Wake every queue whose time has come."""
-        heap = self._heap
-        while heap and heap[0][0] <= now_ms:
-            due_ms, _, queue = heappop(heap)
+        while self._heap and self._heap[0][0] <= now_ms:
+            due_ms, _, queue = heappop(self._heap)
             if queue.armed_ms == due_ms:
                 queue.armed_ms = -1
+                self._armed_count -= 1
                 queue.expire_due(now_ms)

@@ -8,7 +8,7 @@ or `reject`. A message whose expiry has come is dropped when it is at the head, 
 
 Invariants
   1. While a message is available and an eligible consumer is interested, a consumer is notified (consumer manager).
-  2. No message that has expired at the head is handed out.
+  2. No message that has expired at the head is handed out, also not in a run behind a message that has not.
   3. A deleted queue accepts nothing and holds nothing.
   4. An exclusive consumer is the only consumer.
 
@@ -34,6 +34,8 @@ from penstock.queues.expiry import Expiring, ExpirySchedule
 
 # A message with expiration 0 must reach a waiting consumer in this turn or not at all; a turn is shorter than this.
 EXPIRES_AT_ONCE_MS: Final = 50
+# Later than every expiry: that of a message which has none.
+NEVER_MS: Final = 1 << 62
 
 
 class QueueOwner(ABC):
@@ -84,8 +86,13 @@ class Queue(Availability):
         self._expiries = expiries
         self._head_expiry = HeadExpiry(self)
         self._owner = owner
-        # True while a message with an expiry may be ready; spares plain queues the look at the clock.
+        # True while a message with an expiry may be ready or pending; spares plain queues the look at the clock.
         self._may_expire = False
+        # The latest expiry among the messages since then, and whether one may expire before another in front of it.
+        self._latest_expiry_ms = 0
+        self._expiries_disordered = False
+        # An exclusive consumer is there, alone.
+        self._in_exclusive_use = False
         # Counters since the queue was opened; the flow of publishers and the views look at them.
         self.published_count = 0
         self.delivered_count = 0
@@ -108,13 +115,16 @@ class Queue(Availability):
             if envelope.expiration_ms == 0 and self.consumers.highest_active_priority() is None:
                 self._discard(envelope, bodies, confirm)
                 return
-            props = MessageProps(self._clock.wall_ms() + (envelope.expiration_ms or EXPIRES_AT_ONCE_MS), confirm)
-        elif confirm is not None:
-            props = MessageProps(-1, confirm)
-        backing = self.backing
-        backing.publish(envelope, bodies, props)
+            expiry_ms = self._clock.wall_ms() + (envelope.expiration_ms or EXPIRES_AT_ONCE_MS)
+            self._note_expiry(expiry_ms)
+            props = MessageProps(expiry_ms, confirm)
+        else:
+            if self._may_expire:
+                self._latest_expiry_ms = NEVER_MS
+            if confirm is not None:
+                props = MessageProps(-1, confirm)
+        self.backing.publish(envelope, bodies, props)
         if envelope.expiration_ms >= 0:
-            self._may_expire = True
             self._arm()
         self.consumers.notify_available(count)
         if confirm is not None:
@@ -135,19 +145,15 @@ class Queue(Availability):
 
     def add_consumer(self, consumer: Consumer, interested: bool) -> None:
         """Register a consumer; refused while the queue is in exclusive use, or an exclusive one would not be alone."""
-        if len(self.consumers) and (consumer.exclusive or self._has_exclusive_consumer()):
+        if len(self.consumers) and (consumer.exclusive or self._in_exclusive_use):
             raise access_refused(f"{self.describe()} in exclusive use")
+        self._in_exclusive_use = consumer.exclusive
         self.consumers.add(consumer, interested)
-
-    def _has_exclusive_consumer(self) -> bool:
-        # An exclusive consumer is alone, so looking at the first one is enough.
-        for consumer in self.consumers.consumers():
-            return consumer.exclusive
-        return False
 
     def remove_consumer(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
         if not len(self.consumers):
+            self._in_exclusive_use = False
             self._owner.last_consumer_gone(self)
 
     def set_interest(self, consumer: Consumer, desired: bool) -> None:
@@ -177,6 +183,9 @@ class Queue(Availability):
             share = len(self.backing) // (active * limits.DEAL_SINGLY_BELOW)
             if share < count_max:
                 count_max = share if share > 1 else 1
+        if self._expiries_disordered:
+            # Each message must be looked at when it has come to the head: it may have expired behind the one before.
+            count_max = 1
         run = self.backing.fetch(count_max, limits.PULL_BYTES_MAX, not consumer.no_ack)
         if run is None:
             manager.missed(consumer)
@@ -241,7 +250,7 @@ class Queue(Availability):
 
     def purge(self) -> int:
         purged = self.backing.purge()
-        self._may_expire = False
+        self._forget_expiries_if_empty()
         return purged
 
     def delete(self) -> int:
@@ -253,6 +262,7 @@ class Queue(Availability):
             consumer.cancelled_by_queue()
         self.backing.delete_and_terminate()
         self._may_expire = False
+        self._expiries.disarm(self._head_expiry)
         return ready
 
     # --- expiry ---------------------------------------------------------------------------------------
@@ -268,8 +278,24 @@ class Queue(Availability):
             return props is not None and 0 <= props.expiry_ms <= now_ms
 
         self.expired_count += self.backing.dropwhile(expired)
+        self._forget_expiries_if_empty()
+
+    def _note_expiry(self, expiry_ms: int) -> None:
+        """A message that expires is about to be published."""
+        if not self._may_expire or self.backing.depth() == 0:
+            self._may_expire = True
+            # What is there already does not expire, and stands in front.
+            self._expiries_disordered = self.backing.depth() > 0
+        elif expiry_ms < self._latest_expiry_ms:
+            self._expiries_disordered = True
+            return
+        self._latest_expiry_ms = expiry_ms
+
+    def _forget_expiries_if_empty(self) -> None:
+        # What is unacknowledged may come back, and may expire then.
         if self.backing.depth() == 0:
             self._may_expire = False
+            self._expiries_disordered = False
 
     def _arm(self) -> None:
         head = self.backing.head_props()

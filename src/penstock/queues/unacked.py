@@ -16,7 +16,7 @@ Nothing survives a crash: the backing queue knows what was pending. It does not 
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from penstock.errors import ChannelException, precondition_failed
 from penstock.queues.consumer import Consumer
@@ -40,6 +40,10 @@ class UnackedRun:
 # Consecutive messages of one run: (run, first seq_id, count).
 Span = tuple[UnackedRun, int, int]
 
+# Numbers are tried one by one unless so many times fewer are known. A client that leaves its oldest delivery unsettled
+# for hours and then settles all must not cost a look at every tag of those hours.
+SPARSE_FACTOR: Final = 8
+
 
 @final
 class Unacked:
@@ -61,8 +65,19 @@ class Unacked:
             self._runs.update(dict.fromkeys(range(first_tag, first_tag + count), run))
 
     def take(self, first_tag: int, last_tag: int) -> list[Span]:
-        """Settle each of the tags; all must be known."""
-        spans = self._pop(first_tag, last_tag, True)
+        """Settle each of the tags; all must be known, or none is settled."""
+        runs = self._runs
+        run = runs.get(first_tag)
+        if run is None:
+            raise unknown_tag(first_tag)
+        if first_tag == last_tag:
+            del runs[first_tag]
+            spans = [(run, first_tag + run.offset, 1)]
+        else:
+            for tag in range(first_tag + 1, last_tag + 1):
+                if tag not in runs:
+                    raise unknown_tag(tag)
+            spans = self._pop(first_tag, last_tag)
         if first_tag == self._lowest:
             self._lowest = last_tag + 1
         return spans
@@ -73,21 +88,26 @@ class Unacked:
             return self.take_all()
         if tag not in self._runs:
             raise unknown_tag(tag)
-        spans = self._pop(self._lowest, tag, False)
-        self._lowest = tag + 1
-        return spans
+        return self._pop_through(tag)
 
     def take_all(self) -> list[Span]:
         """Settle all, in the order of delivery."""
         if not self._runs:
             return []
-        last = max(self._runs)
-        spans = self._pop(self._lowest, last, False)
-        self._lowest = last + 1
+        spans = self._pop_through(max(self._runs))
         assert not self._runs
         return spans
 
-    def _pop(self, first_tag: int, last_tag: int, strict: bool) -> list[Span]:
+    def _pop_through(self, last_tag: int) -> list[Span]:
+        if last_tag - self._lowest < SPARSE_FACTOR * len(self._runs):
+            spans = self._pop(self._lowest, last_tag)
+        else:
+            spans = self._pop_sparse(last_tag)
+        self._lowest = last_tag + 1
+        return spans
+
+    def _pop(self, first_tag: int, last_tag: int) -> list[Span]:
+        """Take out what is known from first to last, looking at every number in between."""
         spans: list[Span] = []
         pop = self._runs.pop
         current: UnackedRun | None = None
@@ -98,14 +118,21 @@ class Unacked:
                 continue
             if current is not None:
                 spans.append((current, start + current.offset, tag - start))
-            if run is None and strict:
-                # The error closes the channel, which requeues what is unsettled: nothing may be lost from here.
-                self.restore(spans)
-                raise unknown_tag(tag)
             current = run
             start = tag
         if current is not None:
             spans.append((current, start + current.offset, last_tag + 1 - start))
+        return spans
+
+    def _pop_sparse(self, last_tag: int) -> list[Span]:
+        """Take out what is known up to last, looking at known tags only: their numbers may be far apart."""
+        tags = sorted([tag for tag in self._runs if tag <= last_tag])
+        spans: list[Span] = []
+        start = 0
+        for index in range(1, len(tags) + 1):
+            if index == len(tags) or tags[index] != tags[index - 1] + 1:
+                spans.extend(self._pop(tags[start], tags[index - 1]))
+                start = index
         return spans
 
     def restore(self, spans: list[Span]) -> None:

@@ -49,7 +49,7 @@ def make_exchange(
         return TopicExchange(name, durable, auto_delete, internal, arguments)
     if type_name == "headers":
         return HeadersExchange(name, durable, auto_delete, internal, arguments)
-    raise errors.command_invalid(f"unknown exchange type '{type_name}'")
+    raise errors.command_invalid(f"{'unknown' if type_name else 'invalid'} exchange type '{type_name}'")
 
 
 def make_predeclared() -> dict[str, Exchange]:

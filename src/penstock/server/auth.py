@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.errors import AmqpError
 from penstock.wire.tables import decode_table
 
-MECHANISMS = ("PLAIN", "AMQPLAIN")
+MECHANISMS = ("AMQPLAIN", "PLAIN")
 # A response is a user name and a password; nobody needs more than this.
 RESPONSE_BYTES_MAX = 4096
 
@@ -15,9 +15,9 @@ class BadResponse(Exception):
 
 
 def read_plain(response: bytes) -> tuple[str, bytes]:
-    """User and password from `authzid NUL authcid NUL password`."""
+    """User and password from `NUL user NUL password`; acting for somebody else is not offered."""
     parts = response.split(b"\x00")
-    if len(parts) != 3:
+    if len(parts) != 3 or parts[0]:
         raise BadResponse(f"response {response[:1]!r}… is not of the form NUL user NUL password")
     return _name(parts[1]), parts[2]
 

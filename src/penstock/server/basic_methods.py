@@ -29,7 +29,10 @@ def basic_qos(channel: Channel, method: methods.BasicQos) -> None:
         channel.prefetch_count = method.prefetch_count
         channel.update_interest()
     else:
+        # RabbitMQ: a limit per consumer lifts the one of the channel.
         channel.consumer_prefetch_count = method.prefetch_count
+        channel.prefetch_count = 0
+        channel.update_interest()
     channel.send(methods.BasicQosOk())
 
 
@@ -99,7 +102,9 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> None:
     tag = channel.take_tags(1)
     if not method.no_ack:
         channel.unacked.add(tag, 1, UnackedRun(queue, None, run.first_seq_id - tag))
-    channel.send(methods.BasicGetOk(tag, run.redelivered, envelope.exchange, envelope.routing_key, len(queue)))
+    channel.send(
+        methods.BasicGetOk(tag, run.redelivered, envelope.exchange, envelope.routing_key, queue.available_count())
+    )
     connection.send_content(channel.number, envelope.properties, body)
 
 

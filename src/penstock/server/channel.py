@@ -80,10 +80,20 @@ class Channel(ConfirmSink, ReplyReceiver):
         self.connection.confirms_ready(self)
 
     def flush_confirms(self) -> None:
-        """Send the acks and nacks that are due."""
-        if self.confirms is None or self.closing:
+        """Send the acks and nacks that are due; later, if a test has asked for that."""
+        if self.confirms is None:
             return
-        for number, multiple, is_ack in self.confirms.flush():
+        due = self.confirms.flush()
+        server = self.connection.server
+        if due and server.faults.confirm_delay_s > 0:
+            server.loop.call_later(server.faults.confirm_delay_s, self._send_confirms, due)
+        else:
+            self._send_confirms(due)
+
+    def _send_confirms(self, due: list[tuple[int, bool, bool]]) -> None:
+        if self.closing:
+            return
+        for number, multiple, is_ack in due:
             if is_ack:
                 self.send(methods.BasicAck(number, multiple))
             else:
@@ -111,12 +121,12 @@ class Channel(ConfirmSink, ReplyReceiver):
         if self._content_state != EXPECT_HEADER:
             raise unexpected_frame(self.content_complaint())
         if len(payload) < frames.CONTENT_HEADER_BYTES + 2:
-            raise frame_error("content header is too short")
+            raise frame_error("content header is cut short")
         if payload[0:2] != frames.CONTENT_HEADER_START[0:2]:
             got = int.from_bytes(payload[0:2], "big")
             raise unexpected_frame(f"expected content header for class 60, got one for class {got} instead")
         if payload[2:4] != b"\x00\x00":
-            raise unexpected_frame("content header weight must be 0")
+            raise unexpected_frame(self.content_complaint())
         route = self._content_route
         assert route is not None
         self._content_size = int.from_bytes(payload[4:12], "big")
@@ -189,11 +199,13 @@ class Channel(ConfirmSink, ReplyReceiver):
         return count
 
     def receive_replies(self, envelope: Envelope, bodies: Sequence[bytes]) -> None:
-        if self.closing or self._reply_encoder is None:
+        # Replies are not kept for anyone: not for a channel that is closing, nor for a client that does not read.
+        if self.closing or self._reply_encoder is None or not self.connection.is_writable():
             return
-        entries: list[Entry] = [(envelope, body, None) for body in bodies]
-        first_tag = self.take_tags(len(bodies))
-        self.connection.sent_bytes(self._reply_encoder.encode(self.connection.out, entries, first_tag, False))
+        for body in bodies:
+            # Nobody acknowledges a reply; all of them have the same tag.
+            entries: list[Entry] = [(envelope, body, None)]
+            self.connection.sent_bytes(self._reply_encoder.encode(self.connection.out, entries, 1, False))
 
     def open_replies(self, tag: str) -> None:
         """Consume from the pseudo-queue of direct reply-to."""
@@ -261,8 +273,13 @@ class Channel(ConfirmSink, ReplyReceiver):
     def consumer_cancelled(self, subscription: Subscription) -> None:
         """The queue was deleted under a consumer."""
         self.subscriptions.pop(subscription.tag, None)
-        if not self.closing and self.connection.has_capability("consumer_cancel_notify"):
-            self.send(methods.BasicCancel(subscription.tag, True))
+        if self.connection.has_capability("consumer_cancel_notify"):
+            # After this turn's answers: whoever deletes a queue that it consumes from gets delete-ok first.
+            self.connection.server.loop.call_soon(self._send_cancel, subscription.tag)
+
+    def _send_cancel(self, tag: str) -> None:
+        if not self.closing:
+            self.send(methods.BasicCancel(tag, True))
 
     # --- the end --------------------------------------------------------------------------------------
 

@@ -64,9 +64,11 @@ class Connection(asyncio.Protocol):
         # Queues that got messages from the bytes that are being parsed.
         self._fed: dict[Queue, None] = {}
         self._has_published = False
-        # Why the socket is not read: "flow", "memory".
+        # Why the socket is not read: "flow", "memory", "output".
         self._read_stops: set[str] = set()
         self._writable = True
+        # The client does not read its answers: it gets no more of them until it does.
+        self.output_full = False
         self._partial_bytes = 0
         # Channels with notified consumers, in the order of their turn; whether the scheduler knows.
         self._working: deque[Channel] = deque()
@@ -93,13 +95,16 @@ class Connection(asyncio.Protocol):
         self._handshake.stop()
         if self._close_timer is not None:
             self._close_timer.cancel()
-        for channel in list(self.channels.values()):
-            channel.release()
-        self.channels.clear()
-        self._reader.clear()
-        self._working.clear()
-        self.broker.connection_closed(self)
-        self.server.connection_closed(self)
+        try:
+            for channel in list(self.channels.values()):
+                channel.release()
+            self.channels.clear()
+            self.broker.connection_closed(self)
+        finally:
+            self._reader.clear()
+            self._working.clear()
+            self.server.connection_closed(self)
+        self.server.arm_expiry()
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -108,6 +113,11 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._update_interest()
+        if self.output_full:
+            self.output_full = False
+            self.resume_reading("output")
+            # What the reader had left when it stopped.
+            self.server.loop.call_soon(self.data_received, b"")
 
     def is_writable(self) -> bool:
         """False while the client does not read: its consumers are not interested then."""
@@ -123,24 +133,24 @@ class Connection(asyncio.Protocol):
         self._read_stops.add(reason)
 
     def resume_reading(self, reason: str) -> None:
+        if reason not in self._read_stops:
+            return
         self._read_stops.discard(reason)
         if not self._read_stops and self._transport is not None and not self._transport.is_closing():
             self._heartbeat.heard()
             self._transport.resume_reading()
 
-    def is_read(self) -> bool:
-        return not self._read_stops
+    def may_be_silent(self) -> bool:
+        """True while we do not read for reasons of our own; a client that does not read us has no such excuse."""
+        return bool(self._read_stops - {"output"})
 
     # --- output ---------------------------------------------------------------------------------------
 
     def send(self, channel: int, method: methods.Method) -> None:
-        self.out.append(frames.method_frame(channel, method.encode()))
-        self.sent_bytes(0)
+        self.send_raw(frames.method_frame(channel, method.encode()))
 
     def send_content(self, channel: int, properties: bytes, body: bytes) -> None:
-        content = frames.content_frames(channel, properties, body, self.frame_bytes_max)
-        self.out.append(content)
-        self.sent_bytes(len(content))
+        self.send_raw(frames.content_frames(channel, properties, body, self.frame_bytes_max))
 
     def send_raw(self, data: bytes) -> None:
         self.out.append(data)
@@ -164,9 +174,8 @@ class Connection(asyncio.Protocol):
         # Confirms come last, so that a return precedes the ack of its publish; still due, they do not ask for a turn.
         if self._confirming:
             confirming, self._confirming = self._confirming, []
-            if not self.server.faults.holds_confirms(self, confirming):
-                for channel in confirming:
-                    channel.flush_confirms()
+            for channel in confirming:
+                channel.flush_confirms()
         self._flush_due = False
         self._write()
 
@@ -178,8 +187,12 @@ class Connection(asyncio.Protocol):
         out.clear()
         self._out_bytes = 0
         self._heartbeat.spoke()
-        if self._transport is not None:
-            self._transport.write(data)
+        transport = self._transport
+        if transport is not None:
+            transport.write(data)
+            if not self._writable and transport.get_write_buffer_size() > limits.OUTPUT_BYTES_MAX:
+                self.output_full = True
+                self.stop_reading("output")
 
     # --- work -----------------------------------------------------------------------------------------
 
@@ -233,6 +246,8 @@ class Connection(asyncio.Protocol):
     # --- input ----------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
         self._heartbeat.heard()
         try:
             self._reader.feed(data)
@@ -241,14 +256,19 @@ class Connection(asyncio.Protocol):
             self.close_with(error, 0)
         except Exception:
             # A bug of ours must cost this client its connection and nobody else anything.
-            log.exception("internal error on connection %s", self.peer)
-            self.server.internal_errors += 1
             self._reader.clear()
-            self.close_with(internal_error("internal error"), 0)
+            self.failed()
         if self._fed:
             fed = list(self._fed)
             self._fed.clear()
             self.server.flow.after_publish(self, fed)
+        self.server.arm_expiry()
+
+    def failed(self) -> None:
+        """Called while an unexpected exception is handled."""
+        log.exception("internal error on connection %s", self.peer)
+        self.server.internal_errors += 1
+        self.close_with(internal_error("internal error"), 0)
 
     def read_header(self, data: bytes) -> int:
         """The protocol header, if it is still expected; returns how many bytes it took."""
@@ -264,7 +284,7 @@ class Connection(asyncio.Protocol):
 
     def close_channel(self, channel: Channel, error: AmqpError, index: int) -> None:
         """The broker closes a channel."""
-        log.info("channel %d of %s closed: %s", channel.number, self.peer, error.reply_text)
+        log.info("channel %d of %s closed: %s", channel.number, self.peer, ascii(error.reply_text))
         self.forget_channel(channel)
         self.send(channel.number, methods.ChannelClose(error.reply_code, text(error), index >> 16, index & 0xFFFF))
 
@@ -279,7 +299,7 @@ class Connection(asyncio.Protocol):
         if self.closing:
             self.abort()
             return
-        log.warning("connection %s closed: %s", self.peer, error.reply_text)
+        log.warning("connection %s closed: %s", self.peer, ascii(error.reply_text))
         self.closing = True
         self._handshake.stop()
         for channel in list(self.channels.values()):
@@ -289,7 +309,7 @@ class Connection(asyncio.Protocol):
         # Only now: the client must be read again to hear its close-ok.
         for reason in list(self._read_stops):
             self.resume_reading(reason)
-        self._close_timer = self.server.loop.call_later(limits.CLOSE_OK_S, self.abort)
+        self._drop_later()
 
     def closed_by_client(self) -> None:
         self.closing = True
@@ -299,8 +319,14 @@ class Connection(asyncio.Protocol):
     def _finish(self) -> None:
         """Everything is said: write it and close."""
         self.flush()
+        self._drop_later()
         if self._transport is not None:
             self._transport.close()
+
+    def _drop_later(self) -> None:
+        """A client that does not read must not keep its connection for ever."""
+        if self._close_timer is None:
+            self._close_timer = self.server.loop.call_later(limits.CLOSE_OK_S, self.drop)
 
     def finish_soon(self) -> None:
         """Close once what was sent is written; for answers before a connection exists."""

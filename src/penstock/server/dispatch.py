@@ -17,6 +17,7 @@ from penstock.errors import (
     not_allowed,
     unexpected_frame,
 )
+from penstock.fields import term_text
 from penstock.server import basic_methods, exchange_methods, mode_methods, queue_methods
 from penstock.server.channel import Channel
 from penstock.server.publishing import PublishRoute
@@ -35,46 +36,65 @@ HANDLERS: dict[int, Handler] = {
     **basic_methods.HANDLERS,
 }
 
+# A method frame has its class and method, a header frame its class, weight and body size; there is no type 0.
+SHORTEST = (1 << 32, 4, frames.CONTENT_HEADER_BYTES, 0)
+
 
 def on_frame(connection: Connection, kind: int, number: int, data: bytes, start: int, stop: int) -> None:
     """Any frame; its payload is data[start:stop]."""
     if kind == frames.HEARTBEAT:
-        on_heartbeat(number, stop - start)
+        on_heartbeat(number, data[start:stop])
+    elif kind > frames.BODY or stop - start < SHORTEST[kind]:
+        raise frame_error(f"{describe(kind, data[start:stop])}: unknown_frame")
     elif number == 0:
         on_connection_frame(connection, kind, data, start, stop)
     elif connection.closing:
         return
     elif not connection.opened:
-        raise unexpected_frame(f"frame on channel {number} before connection.open")
+        raise unexpected_frame(describe(kind, data[start:stop]))
     else:
         on_channel_frame(connection, kind, number, data, start, stop)
 
 
-def on_heartbeat(number: int, size: int) -> None:
+def describe(kind: int, payload: bytes) -> str:
+    """A frame in RabbitMQ's words: its type and the octets of its payload, at most sixteen."""
+    count = "all" if len(payload) <= 16 else "first 16"
+    return f"type {kind}, {count} octets = {term_text(('x', payload[:16]))}"
+
+
+def on_heartbeat(number: int, payload: bytes) -> None:
+    if payload:
+        raise frame_error(f"{describe(frames.HEARTBEAT, payload)}: unknown_frame")
     if number != 0:
-        raise unexpected_frame(f"heartbeat on channel {number}")
-    if size:
-        raise frame_error("heartbeat with a payload")
+        raise unexpected_frame(describe(frames.HEARTBEAT, payload))
 
 
 def on_connection_frame(connection: Connection, kind: int, data: bytes, start: int, stop: int) -> None:
     if kind != frames.METHOD:
         if connection.closing:
             return
-        raise command_invalid("content on channel 0")
+        raise unexpected_frame(describe(kind, data[start:stop]))
     method = methods.decode_method(data, start, stop)
-    if isinstance(method, methods.ConnectionCloseOk):
+    if isinstance(method, methods.ConnectionCloseOk) and connection.closing:
         connection.abort()
     elif isinstance(method, methods.ConnectionClose):
         connection.closed_by_client()
     elif connection.closing:
         return
-    elif not connection.opened:
+    else:
+        try:
+            on_connection_method(connection, method)
+        except AmqpError as error:
+            connection.close_with(error, method.INDEX)
+
+
+def on_connection_method(connection: Connection, method: methods.Method) -> None:
+    if not connection.opened:
         connection.on_handshake_method(method)
     elif isinstance(method, methods.ConnectionUpdateSecret):
         connection.update_secret(method)
     else:
-        raise command_invalid(f"{method.NAME} is not expected on channel 0")
+        raise channel_error("unexpected method in connection state running")
 
 
 def on_channel_frame(connection: Connection, kind: int, number: int, data: bytes, start: int, stop: int) -> None:
@@ -85,16 +105,17 @@ def on_channel_frame(connection: Connection, kind: int, number: int, data: bytes
     if channel.closing:
         on_closing_channel(connection, channel, kind, data, start, stop)
         return
-    index = methods.BasicPublish.INDEX
+    # Content belongs to a publish; content out of nowhere to nothing.
+    index = methods.BasicPublish.INDEX if channel.in_content() else 0
     try:
         if kind == frames.HEADER:
             channel.on_header(data[start:stop])
         elif kind == frames.BODY:
             channel.on_body(data[start:stop])
         else:
-            index = int.from_bytes(data[start : start + 4], "big")
             if channel.in_content():
                 raise unexpected_frame(channel.content_complaint())
+            index = int.from_bytes(data[start : start + 4], "big")
             handle(channel, methods.decode_method(data, start, stop))
     except ChannelException as error:
         connection.close_channel(channel, error, index)
@@ -109,25 +130,22 @@ def handle(channel: Channel, method: methods.Method) -> None:
         return
     handler = HANDLERS.get(method.INDEX)
     if handler is None:
-        raise command_invalid(f"unimplemented method {method.NAME}")
+        raise command_invalid("unimplemented method")
     handler(channel, method)
 
 
 def open_channel(connection: Connection, kind: int, number: int, data: bytes, start: int, stop: int) -> None:
     """The channel is not open: only channel.open may come."""
     if kind != frames.METHOD:
-        raise channel_error("expected 'channel.open'")
+        raise unexpected_frame("expected method frame, got non method frame instead")
     method = methods.decode_method(data, start, stop)
-    if isinstance(method, (methods.ChannelCloseOk, methods.ChannelClose)):
-        # The other half of a close that both sides sent.
-        if isinstance(method, methods.ChannelClose):
-            connection.send(number, methods.ChannelCloseOk())
-        return
     if not isinstance(method, methods.ChannelOpen):
-        raise channel_error("expected 'channel.open'")
-    if number > connection.channels_max:
+        connection.close_with(channel_error("expected 'channel.open'"), method.INDEX)
+        return
+    count = len(connection.channels)
+    if count >= connection.channels_max:
         raise not_allowed(
-            f"number of channels opened ({len(connection.channels)}) has reached the negotiated channel_max"
+            f"number of channels opened ({count}) has reached the negotiated channel_max ({connection.channels_max})"
         )
     connection.channels[number] = Channel(connection, number)
     connection.send(number, methods.ChannelOpenOk())
@@ -142,3 +160,5 @@ def on_closing_channel(connection: Connection, channel: Channel, kind: int, data
         connection.send(channel.number, methods.ChannelCloseOk())
     elif index == methods.ChannelCloseOk.INDEX:
         connection.channels.pop(channel.number, None)
+    elif index == methods.ChannelOpen.INDEX:
+        connection.close_with(channel_error("second 'channel.open' seen"), index)

@@ -19,8 +19,10 @@ def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
     if method.passive:
         connection.vhost.exchange(name)
     else:
+        connection.vhost.check_exchange_name(name)
         connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
-        _check_alternate_rights(channel, name, method)
+        if name not in connection.vhost.exchanges:
+            _check_alternate_rights(channel, name, method)
         connection.vhost.declare_exchange(
             name, method.type, method.durable, method.auto_delete, method.internal, method.arguments
         )
@@ -41,8 +43,7 @@ def _check_alternate_rights(channel: Channel, name: str, method: methods.Exchang
 def exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
     connection = channel.connection
     name = without_line_breaks(method.exchange)
-    if name == "":
-        raise default_exchange_refusal()
+    connection.vhost.check_exchange_deletable(name)
     connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
     connection.vhost.delete_exchange(name, method.if_unused)
     if not method.no_wait:

@@ -5,12 +5,9 @@ Used by `penstock.testing`; a broker that was started by the command line has no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.server.channel import Channel
-    from penstock.server.connection import Connection
     from penstock.server.server import Server
 
 
@@ -30,15 +27,3 @@ class Faults:
         for connection in connections:
             connection.drop()
         return len(connections)
-
-    def holds_confirms(self, connection: Connection, channels: Iterable[Channel]) -> bool:
-        """True when the confirms of these channels are sent later."""
-        if self.confirm_delay_s <= 0:
-            return False
-        for channel in channels:
-            self._server.loop.call_later(self.confirm_delay_s, self._confirm, connection, channel)
-        return True
-
-    def _confirm(self, connection: Connection, channel: Channel) -> None:
-        channel.flush_confirms()
-        connection.flush()

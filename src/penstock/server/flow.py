@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from penstock import limits
 from penstock.queues.queue import Queue
@@ -34,6 +35,8 @@ class PublisherFlow:
         self._loop = loop
         # Looked at by the scheduler after each turn.
         self.holding: dict[Queue, HeldQueue] = {}
+        # Queues whose consumers did not keep the pace when last looked at, with what had been delivered then.
+        self._slow: WeakKeyDictionary[Queue, int] = WeakKeyDictionary()
         self._timer: asyncio.TimerHandle | None = None
 
     def after_publish(self, connection: Connection, queues: list[Queue]) -> None:
@@ -41,9 +44,27 @@ class PublisherFlow:
         for queue in queues:
             if (
                 len(queue.backing) > limits.HOLD_READY_MESSAGES or queue.backing.ready_bytes() > limits.HOLD_READY_BYTES
-            ) and queue.consumer_count():
+            ) and self._keeps_pace(queue):
                 self._hold(connection, queue)
                 return
+
+    def _keeps_pace(self, queue: Queue) -> bool:
+        """Whether the consumers can be expected to catch up.
+
+        Those that wait for work can, unless they were found slow and have not taken much since. When none waits, all are out
+        of credit or do not read at this moment; then only what was taken since the last look speaks for them.
+        """
+        marks = self._slow
+        slow_at = marks.get(queue)
+        if slow_at is None:
+            if queue.consumers.highest_active_priority() is not None:
+                return True
+            marks[queue] = queue.delivered_count
+            return False
+        if queue.delivered_count - slow_at < limits.HOLD_PACE_MESSAGES:
+            return False
+        del marks[queue]
+        return True
 
     def _hold(self, connection: Connection, queue: Queue) -> None:
         held = self.holding.get(queue)
@@ -67,6 +88,7 @@ class PublisherFlow:
         self._timer = None
         for queue, held in list(self.holding.items()):
             if queue.deleted or queue.delivered_count - held.delivered_before < limits.HOLD_PACE_MESSAGES:
+                self._slow[queue] = queue.delivered_count
                 self._let_go(queue)
             else:
                 held.delivered_before = queue.delivered_count

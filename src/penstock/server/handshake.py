@@ -34,6 +34,9 @@ CAPABILITIES = (
     "direct_reply_to",
 )
 
+# The header of AMQP 0-9-1, and that of 0-9, which some old clients send and mean the same.
+ACCEPTED_HEADERS = (frames.PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
+
 # What is expected next.
 HEADER = "header"
 START_OK = "connection.start-ok"
@@ -55,7 +58,8 @@ class Handshake:
         """Address of the peer for the log, and whether it is on this machine."""
         name = transport.get_extra_info("peername")
         if not isinstance(name, tuple):
-            return str(name), True
+            # The peer is gone already.
+            return "unknown", False
         address = ipaddress.ip_address(str(name[0]).split("%")[0])
         mapped = getattr(address, "ipv4_mapped", None)
         return f"{name[0]}:{name[1]}", (mapped or address).is_loopback
@@ -79,9 +83,10 @@ class Handshake:
         if self._expected != HEADER:
             return 0
         connection = self._connection
-        if len(data) < len(frames.PROTOCOL_HEADER) and frames.PROTOCOL_HEADER.startswith(data):
+        size = len(frames.PROTOCOL_HEADER)
+        if len(data) < size and any(header.startswith(data) for header in ACCEPTED_HEADERS):
             return 0
-        if not data.startswith(frames.PROTOCOL_HEADER):
+        if data[:size] not in ACCEPTED_HEADERS:
             log.warning("connection %s closed: bad protocol header %r", connection.peer, data[:8])
             self._expected = REFUSED
             connection.send_raw(frames.PROTOCOL_HEADER)
@@ -102,7 +107,8 @@ class Handshake:
         elif self._expected == OPEN and isinstance(method, methods.ConnectionOpen):
             self._open(method)
         elif self._expected != REFUSED:
-            raise channel_error(f"unexpected method {method.NAME} in connection state, expected {self._expected}")
+            state = "opening" if self._expected == OPEN else "starting"
+            raise channel_error(f"unexpected method in connection state {state}")
 
     def _login(self, method: methods.ConnectionStartOk) -> None:
         connection = self._connection

@@ -53,8 +53,7 @@ class Heartbeat:
         if not self._spoke:
             connection.send_raw(frames.HEARTBEAT_FRAME)
         self._spoke = False
-        # A client that we do not read cannot be heard.
-        if self._heard or not connection.is_read():
+        if self._heard or connection.may_be_silent():
             self._silent_checks = 0
         else:
             self._silent_checks += 1

@@ -39,6 +39,10 @@ class Prepared:
         # The topology for which `queues` holds; -1 = never trust it again.
         self.version = version
 
+    def living_queues(self) -> list[Queue]:
+        """The targets that have not been deleted since."""
+        return [queue for queue in self.queues if not queue.deleted]
+
 
 class PublishRoute:
     """What one basic.publish frame means on its connection."""
@@ -74,7 +78,10 @@ class PublishRoute:
         self._check()
         content = read_content(self.exchange, self.routing_key, properties)
         self._check_user_id(content)
-        self._replace_reply_to(content)
+        if content.reply_to == direct_reply.PSEUDO_QUEUE:
+            self._replace_reply_to(content)
+            # The channel's reply address may change without the topology.
+            version = -1
         self.prepared = prepared = self._route(content, properties, version)
         return prepared
 
@@ -101,8 +108,6 @@ class PublishRoute:
             )
 
     def _replace_reply_to(self, content: ContentInfo) -> None:
-        if content.reply_to != direct_reply.PSEUDO_QUEUE:
-            return
         address = self.channel.reply_address
         if address is None:
             raise precondition_failed("fast reply consumer does not exist")
@@ -129,8 +134,14 @@ class Publisher:
         connection = channel.connection
         connection.published()
         if channel.transaction is not None:
-            channel.transaction.published(route, prepared.properties, bodies)
+            channel.transaction.published(route, prepared, bodies)
             return
+        self.publish_now(route, prepared, bodies)
+
+    def publish_now(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+        """Hand a run to its queues, or back to the publisher."""
+        channel = self._channel
+        connection = channel.connection
         ledger = channel.confirms
         token: ConfirmToken | None = None
         queues = prepared.queues

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from penstock.broker import direct_reply
 from penstock.broker.arguments import queue_notes
 from penstock.broker.users import CONFIGURE, READ, WRITE
 from penstock.broker.vhost import default_exchange_refusal, without_line_breaks
@@ -28,6 +29,10 @@ def queue_name(channel: Channel, name: str) -> str:
 
 def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
     name = without_line_breaks(method.queue)
+    if is_reply_queue(channel, name):
+        if not method.no_wait:
+            channel.send(methods.QueueDeclareOk(name, 0, 1))
+        return
     if method.passive:
         queue = channel.connection.vhost.queue(name, channel.connection)
     else:
@@ -37,18 +42,28 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
         channel.send(methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count()))
 
 
+def is_reply_queue(channel: Channel, name: str) -> bool:
+    """The pseudo-queue of direct reply-to, or the address of a channel that waits for replies: both can be declared."""
+    replies = channel.connection.broker.direct_replies
+    return name == direct_reply.PSEUDO_QUEUE or replies.receiver(name) is not None
+
+
 def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue:
     connection = channel.connection
     vhost = connection.vhost
     owner = connection if method.exclusive else None
+    # An exclusive queue goes with its connection: RabbitMQ does not count it as durable whatever the client says.
+    durable = method.durable and not method.exclusive
     if name == "":
-        connection.user.require(CONFIGURE, "queue", "amq.gen", vhost.name)
-        queue = vhost.declare_server_named_queue(method.durable, method.auto_delete, owner, method.arguments)
+        name = vhost.new_queue_name()
+        connection.user.require(CONFIGURE, "queue", name, vhost.name)
+        queue = vhost.declare_server_named_queue(name, durable, method.auto_delete, owner, method.arguments)
         is_new = True
     else:
+        vhost.check_queue_name(name)
         connection.user.require(CONFIGURE, "queue", name, vhost.name)
         is_new = name not in vhost.queues
-        queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
+        queue = vhost.declare_queue(name, durable, method.auto_delete, owner, method.arguments)
     if is_new:
         for note in queue_notes(method.arguments):
             log.warning("%s declared with %s", queue.describe(), note)

@@ -14,6 +14,7 @@ from penstock.errors import AmqpError, ChannelException, frame_error
 from penstock.queues.unacked import unknown_tag
 from penstock.server import dispatch
 from penstock.server.channel import Channel
+from penstock.server.dispatch import describe
 from penstock.server.publishing import Prepared, PublishRoute
 from penstock.server.transaction import ACK
 from penstock.wire import frames, methods
@@ -57,6 +58,9 @@ class FrameReader:
         if self._rest:
             data = self._rest + data
             self._rest = b""
+        if self._connection.output_full:
+            self._rest = data
+            return
         pos = self._parse(data)
         if pos < len(data):
             self._rest = data[pos:]
@@ -79,7 +83,7 @@ class FrameReader:
         end = len(data)
         if not connection.opened:
             pos = connection.read_header(data)
-        while end - pos >= limits.FRAME_OVERHEAD_BYTES:
+        while end - pos >= limits.FRAME_HEAD_BYTES:
             hot = self._hot
             if hot is not None and data.startswith(hot.prefix, pos):
                 pos_after = self._publish_run(hot, data, pos)
@@ -89,31 +93,29 @@ class FrameReader:
             kind = data[pos]
             size = int.from_bytes(data[pos + 3 : pos + 7], "big")
             stop = pos + size + limits.FRAME_OVERHEAD_BYTES
-            if size > connection.frame_bytes_max - limits.FRAME_OVERHEAD_BYTES:
-                self._refuse_frame(data, pos, size)
-            if kind not in (frames.METHOD, frames.HEADER, frames.BODY, frames.HEARTBEAT):
-                raise frame_error(f"unknown frame type {kind}")
+            if size > connection.frame_bytes_max:
+                # RabbitMQ's rule and numbers: the whole frame may be 8 octets larger than negotiated.
+                largest = connection.frame_bytes_max - limits.FRAME_OVERHEAD_BYTES
+                raise frame_error(f"type {kind}, all octets = <<>>: {{frame_too_large,{size},{largest}}}")
             if stop > end:
                 break
             if data[stop - 1] != frames.END:
-                raise frame_error(f"frame end octet is {data[stop - 1]}, not {frames.END}")
+                marker = data[stop - 1]
+                raise frame_error(f"{describe(kind, data[pos + 7 : stop - 1])}: {{invalid_frame_end_marker,{marker}}}")
             if kind == frames.METHOD and connection.opened and not connection.closing:
                 if data.startswith(PUBLISH_ID, pos + 7):
                     pos = self._publish(data, pos, stop, end)
+                    if connection.output_full:
+                        break
                     continue
                 if data.startswith(ACK_START, pos + 3):
                     pos = self._acks(data, pos, end)
                     continue
             dispatch.on_frame(connection, kind, data[pos + 1] << 8 | data[pos + 2], data, pos + 7, stop - 1)
             pos = stop
+            if connection.output_full:
+                break
         return pos
-
-    def _refuse_frame(self, data: bytes, pos: int, size: int) -> None:
-        largest = self._connection.frame_bytes_max - limits.FRAME_OVERHEAD_BYTES
-        raise frame_error(
-            f"type {data[pos]}, first 16 octets = {data[pos + 7 : pos + 23]!r}: frame_too_large,"
-            f"{{frame_size,{size}}}, {{max_size,{largest}}}"
-        )
 
     def _publish_run(self, hot: HotPublish, data: bytes, pos: int) -> int:
         """The same publish again, perhaps many times: only the bodies differ."""

@@ -52,7 +52,12 @@ class Scheduler:
         budget = limits.TURN_MESSAGES_MAX
         while working and budget > 0:
             connection = working.popleft()
-            budget -= connection.deliver_some()
+            try:
+                budget -= connection.deliver_some()
+            except Exception:
+                # A bug costs this connection its life; the others go on.
+                connection.failed()
+                continue
             if connection.has_work():
                 working.append(connection)
         talking = self._talking

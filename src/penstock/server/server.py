@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 
@@ -36,6 +37,7 @@ class Server:
         self.scheduler: Scheduler
         self.faults = Faults(self)
         self._listener: asyncio.Server | None = None
+        self._stopping = False
         self._in_handshake: set[Connection] = set()
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expiry_due_ms = -1
@@ -46,7 +48,7 @@ class Server:
         """Listen. Raises StartupError with what to do when it cannot."""
         self.loop = asyncio.get_running_loop()
         self.flow = PublisherFlow(self.loop)
-        self.scheduler = Scheduler(self.loop, self.flow, self._arm_expiry)
+        self.scheduler = Scheduler(self.loop, self.flow, self.arm_expiry)
         config = self.config
         try:
             self._listener = await self.loop.create_server(
@@ -54,9 +56,10 @@ class Server:
             )
         except OSError as error:
             raise StartupError(
-                f"cannot listen on {config.host}:{config.port}: {error.strerror or error}."
-                " Is another broker running? Choose another port with --port."
+                f"cannot listen on {config.host}:{config.port}: {error.strerror or error}. {_listen_advice(error)}"
             ) from error
+        except UnicodeError as error:
+            raise StartupError(f"'{config.host}' is not a host name. Choose an address with --host.") from error
         self._check_memory()
         log.info("started TCP listener on %s:%d", config.host, self.port)
         log.info("Server startup complete")
@@ -69,6 +72,7 @@ class Server:
 
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Stop listening, tell the clients why, wait for them a little, and cut those that do not answer."""
+        self._stopping = True
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):
@@ -83,7 +87,7 @@ class Server:
             except TimeoutError:
                 for connection in list(self.connections):
                     connection.drop()
-                await self._all_closed.wait()
+                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
         for timer in (self._expiry_timer, self._memory_timer):
             if timer is not None:
                 timer.cancel()
@@ -93,7 +97,9 @@ class Server:
     # --- connections ----------------------------------------------------------------------------------
 
     def connection_opened(self, connection: Connection) -> bool:
-        """Count a new connection; False when there are too many."""
+        """Count a new connection; False when there are too many, or none is wanted any more."""
+        if self._stopping:
+            return False
         if (
             len(self._in_handshake) >= limits.PRE_AUTH_CONNECTIONS_MAX
             or len(self.connections) >= limits.CONNECTIONS_MAX
@@ -144,7 +150,7 @@ class Server:
         if connection.has_capability("connection.blocked"):
             connection.send(0, methods.ConnectionUnblocked())
 
-    def _arm_expiry(self) -> None:
+    def arm_expiry(self) -> None:
         """One timer for the next message that expires anywhere."""
         due_ms = self.broker.expiries.next_due_ms()
         if due_ms < 0 or (self._expiry_timer is not None and self._expiry_due_ms <= due_ms):
@@ -158,4 +164,12 @@ class Server:
     def _expire(self) -> None:
         self._expiry_timer = None
         self.broker.expiries.run_due(self.broker.clock.wall_ms())
-        self._arm_expiry()
+        self.arm_expiry()
+
+
+def _listen_advice(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "Is another broker running? Choose another port with --port."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "Ports below 1024 are for root: choose another one with --port."
+    return "Choose an address of this machine with --host."

@@ -9,7 +9,7 @@ from penstock.queues.unacked import Span
 
 if TYPE_CHECKING:
     from penstock.server.channel import Channel
-    from penstock.server.publishing import PublishRoute
+    from penstock.server.publishing import Prepared, PublishRoute
 
 # How a delivery is settled.
 ACK = 0
@@ -22,11 +22,12 @@ class Transaction:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._publishes: list[tuple[PublishRoute, bytes, Sequence[bytes]]] = []
+        # Routed when they were published; queues that are deleted before the commit drop out.
+        self._publishes: list[tuple[PublishRoute, Prepared, Sequence[bytes]]] = []
         self._settled: list[tuple[list[Span], int]] = []
 
-    def published(self, route: PublishRoute, properties: bytes, bodies: Sequence[bytes]) -> None:
-        self._publishes.append((route, properties, bodies))
+    def published(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+        self._publishes.append((route, prepared, bodies))
 
     def settled(self, spans: list[Span], how: int) -> None:
         self._settled.append((spans, how))
@@ -36,14 +37,11 @@ class Transaction:
         publishes, self._publishes = self._publishes, []
         settled, self._settled = self._settled, []
         channel = self._channel
-        channel.transaction = None
-        try:
-            for route, properties, bodies in publishes:
-                channel.publisher.publish(route, route.prepare(properties), bodies)
-            for spans, how in settled:
-                channel.settle(spans, how)
-        finally:
-            channel.transaction = self
+        for route, prepared, bodies in publishes:
+            prepared.queues = prepared.living_queues()
+            channel.publisher.publish_now(route, prepared, bodies)
+        for spans, how in settled:
+            channel.settle(spans, how)
 
     def rollback(self) -> None:
         """Forget the publishes; acknowledged deliveries are unacknowledged again."""

@@ -10,14 +10,16 @@ number of them can live in one process. Nothing is written to disk and nothing i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
 from urllib.parse import quote
 
-from penstock.config import Config, UserConfig
+from penstock.config import Config
 from penstock.server.server import Server
 from penstock.testing.faults import BrokerFaults
 
@@ -25,49 +27,68 @@ T = TypeVar("T")
 
 START_S = 10.0
 STOP_S = 10.0
+# What clients are given to answer connection.close. One that sits idle in the test's own thread never answers, and
+# every test that leaves one open pays this; the close is in its socket all the same.
+CLOSE_OK_S = 0.2
 
 
 class Broker:
-    """A broker that runs while the `with` block does; or between `start` and `stop`."""
+    """A broker that runs while the `with` block does; or between `start` and `stop`, more than once if need be."""
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, port: int = 0) -> None:
+        """`port` counts, not the configuration's: a test wants a free one (0), not the one everybody uses."""
         # A refused login is answered at once: tests do not guess passwords.
-        self._config = config or Config(port=0, login_refused_delay_s=0.0)
+        self._config = config or Config(login_refused_delay_s=0.0)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
         self._stopping: asyncio.Event | None = None
-        self._started: Future[int] = Future()
         self.host = self._config.host
-        self.port = 0
+        # The one it listens on, once it was started.
+        self.port = port
         self.faults = BrokerFaults(self)
 
     @property
     def url(self) -> str:
         """For any AMQP client: amqp://user:password@host:port/vhost."""
-        user: UserConfig = self._config.users[0]
+        user = self._config.users[0]
         vhost = quote(self._config.vhosts[0], safe="")
         login = f"{quote(user.name, safe='')}:{quote(user.password, safe='')}"
-        return f"amqp://{login}@{self.host}:{self.port}/{vhost}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"amqp://{login}@{host}:{self.port}/{vhost}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None
 
     def start(self) -> Broker:
-        """Start and return when connections are accepted."""
-        assert self._thread is None, "this broker was started already"
-        self._thread = threading.Thread(target=self._run, name="penstock-broker", daemon=True)
+        """Start and return when connections are accepted. After `stop`: an empty broker on the same port."""
+        if self._thread is not None:
+            raise RuntimeError("this broker is running already")
+        started: Future[int] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="penstock-broker", daemon=True)
         self._thread.start()
-        self.port = self._started.result(START_S)
+        try:
+            self.port = started.result(START_S)
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
-        """Tell the clients, close everything, wait for the thread."""
-        if self._thread is None:
+        """Tell the clients, close everything, wait for the thread. What was stopped can be stopped again."""
+        thread = self._thread
+        if thread is None:
             return
-        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(STOP_S)
-        if self._thread.is_alive():
+        if self._loop is not None and self._stopping is not None:
+            # A loop that is closed already has nothing to be told.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stopping.set)
+        thread.join(STOP_S)
+        if thread.is_alive():
             raise RuntimeError(f"the broker on port {self.port} did not stop within {STOP_S} s")
-        self._thread = None
+        # The messages go now, not when the test lets go of this object.
+        self._thread = self._loop = self._server = self._stopping = None
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -82,33 +103,40 @@ class Broker:
         return self.call(lambda server: len(server.broker.vhosts[vhost].queues[name]))
 
     def call(self, function: Callable[[Server], T]) -> T:
-        """Run a function on the broker's thread and return what it returns."""
-        assert self._loop is not None, "the broker is not running"
+        """Run a function on the broker's thread and return what it returns. Any thread may call."""
+        loop, server = self._loop, self._server
+        if loop is None or server is None:
+            raise RuntimeError("the broker is not running")
+        if threading.current_thread() is self._thread:
+            return function(server)
         result: Future[T] = Future()
 
         def work() -> None:
-            assert self._server is not None
             try:
-                result.set_result(function(self._server))
+                result.set_result(function(server))
             except BaseException as error:  # handed to the caller, whatever it is
                 result.set_exception(error)
 
-        self._loop.call_soon_threadsafe(work)
+        loop.call_soon_threadsafe(work)
         return result.result(START_S)
 
-    def _run(self) -> None:
+    def _run(self, started: Future[int]) -> None:
         try:
-            asyncio.run(self._serve())
+            self._run_loop(started)
         except BaseException as error:  # handed to the thread that waits in start()
-            if self._started.done():
+            if started.done():
                 raise
-            self._started.set_exception(error)
+            started.set_exception(error)
 
-    async def _serve(self) -> None:
+    def _run_loop(self, started: Future[int]) -> None:
+        asyncio.run(self._serve(started))
+
+    async def _serve(self, started: Future[int]) -> None:
+        server = Server(replace(self._config, port=self.port))
+        await server.start()
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._server = Server(self._config)
-        await self._server.start()
-        self._started.set_result(self._server.port)
+        self._server = server
+        started.set_result(server.port)
         await self._stopping.wait()
-        await self._server.stop(timeout_s=1.0)
+        await server.stop(timeout_s=CLOSE_OK_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -25,26 +25,36 @@ class BrokerFaults:
     @contextmanager
     def refused_confirms(self) -> Iterator[None]:
         """Within the block, publishes in confirm mode are not queued and are answered with basic.nack."""
-        self._set(refuse=True)
+        before = self._broker.call(lambda server: server.faults.refuse_confirms)
+        self._refuse_confirms(True)
         try:
             yield
         finally:
-            self._set(refuse=False)
+            self._refuse_confirms(before)
 
     @contextmanager
     def delayed_confirms(self, seconds: float) -> Iterator[None]:
         """Within the block, confirms are sent so many seconds late."""
-        self._set(delay_s=seconds)
+        before = self._broker.call(lambda server: server.faults.confirm_delay_s)
+        self._delay_confirms(seconds)
         try:
             yield
         finally:
-            self._set(delay_s=0.0)
+            self._delay_confirms(before)
 
-    def _set(self, refuse: bool | None = None, delay_s: float | None = None) -> None:
+    def _refuse_confirms(self, refuse: bool) -> None:
         def work(server: Server) -> None:
-            if refuse is not None:
-                server.faults.refuse_confirms = refuse
-            if delay_s is not None:
-                server.faults.confirm_delay_s = delay_s
+            server.faults.refuse_confirms = refuse
 
-        self._broker.call(work)
+        self._call_if_running(work)
+
+    def _delay_confirms(self, seconds: float) -> None:
+        def work(server: Server) -> None:
+            server.faults.confirm_delay_s = seconds
+
+        self._call_if_running(work)
+
+    def _call_if_running(self, work: Callable[[Server], None]) -> None:
+        # A broker that was stopped within the block has forgotten its faults.
+        if self._broker.is_running:
+            self._broker.call(work)

@@ -16,23 +16,21 @@ Nothing survives a crash. It does not know channels or queues, and does not keep
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from penstock.errors import precondition_failed
 from penstock.fields import TYPE_NAMES, Field, Table
+from penstock.limits import EXPIRATION_MS_MAX
 from penstock.message import Envelope
 from penstock.wire import frames
 from penstock.wire.properties import Properties, decode_properties, encode_properties
-
-# A thousand years: longer is for ever, and the sum with a date still fits 64 bits.
-EXPIRATION_MS_MAX: Final = 1000 * 365 * 24 * 3600 * 1000
 
 
 def scan_run(data: bytes, pos: int, prefix: bytes, body_size: int, bodies: list[bytes]) -> int:
     """Append to `bodies` as long as `prefix` and a body of `body_size` follow each other; return where it ends.
 
     `prefix` is everything before the body's first byte: the publish method frame, the header frame and the head of the
-    body frame. Messages of one publisher are often equal up to there, and then one comparison replaces three parsed frames.
+    body frame. Messages of one publisher are often equal up to there, and then one comparison replaces three.
     """
     start = len(prefix)
     stride = start + body_size + 1
@@ -82,8 +80,9 @@ def read_content(exchange: str, routing_key: str, raw: bytes) -> ContentInfo:
     if headers is not None:
         cc = _routing_keys(headers, "CC")
         bcc = _routing_keys(headers, "BCC")
-        if bcc:
+        if "BCC" in headers:
             raw = strip_bcc(properties)
+            headers = properties.headers
     envelope = Envelope(
         exchange,
         routing_key,
@@ -138,4 +137,6 @@ def _expiration_ms(expiration: str | None) -> int:
     value = int(expiration)
     if value < 0:
         raise precondition_failed(f"invalid expiration '{expiration}': {{value_negative,{value}}}")
-    return min(value, EXPIRATION_MS_MAX)
+    if value > EXPIRATION_MS_MAX:
+        raise precondition_failed(f"invalid expiration '{expiration}': {{value_too_large,{value}}}")
+    return value

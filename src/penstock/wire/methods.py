@@ -2205,7 +2205,7 @@ def _decode_basic_publish(data: bytes, pos: int, end: int) -> Method:
     exchange = data[pos + 3 : stop].decode()
     pos = stop
     stop = pos + 1 + data[pos]
-    routing_key = data[pos + 1 : stop].decode()
+    routing_key = data[pos + 1 : stop].decode("utf-8", "surrogateescape")
     pos = stop
     bits = data[pos]
     if pos + 1 != end:

@@ -4,7 +4,8 @@ Owns: the two string encodings and the text of the error for arguments that cann
 Life of the data: none, these are pure functions.
 
 Invariants
-1. A short string is UTF-8 and at most 255 octets. A longer one is refused, never cut: it is our own mistake.
+1. A short string is at most 255 octets. A longer one is refused, never cut: it is our own mistake.
+2. It is UTF-8, but for properties that came with other octets: those are kept as surrogates and leave as they came.
 
 A crash leaves nothing. Reading is not here: the generated decoders have it inline, as a call costs more than the read.
 """
@@ -17,7 +18,7 @@ from penstock.limits import SHORT_STRING_BYTES_MAX
 
 def encode_shortstr(text: str) -> bytes:
     """One length octet and the text. ValueError when it does not fit."""
-    raw = text.encode()
+    raw = text.encode("utf-8", "surrogateescape")
     if len(raw) > SHORT_STRING_BYTES_MAX:
         raise ValueError(f"short string of {len(raw)} bytes: at most {SHORT_STRING_BYTES_MAX} fit")
     return b"%c%b" % (len(raw), raw)

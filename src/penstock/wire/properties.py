@@ -96,11 +96,11 @@ def _decode(raw: bytes) -> Properties:
         raise errors.syntax_error(f"property flags {flags:#06x} are not defined")
     if flags & 0x8000:
         stop = pos + 1 + raw[pos]
-        properties.content_type = raw[pos + 1 : stop].decode()
+        properties.content_type = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x4000:
         stop = pos + 1 + raw[pos]
-        properties.content_encoding = raw[pos + 1 : stop].decode()
+        properties.content_encoding = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x2000:
         properties.headers, pos = decode_table(raw, pos, len(raw))
@@ -112,38 +112,38 @@ def _decode(raw: bytes) -> Properties:
         pos += 1
     if flags & 0x0400:
         stop = pos + 1 + raw[pos]
-        properties.correlation_id = raw[pos + 1 : stop].decode()
+        properties.correlation_id = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x0200:
         stop = pos + 1 + raw[pos]
-        properties.reply_to = raw[pos + 1 : stop].decode()
+        properties.reply_to = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x0100:
         stop = pos + 1 + raw[pos]
-        properties.expiration = raw[pos + 1 : stop].decode()
+        properties.expiration = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x0080:
         stop = pos + 1 + raw[pos]
-        properties.message_id = raw[pos + 1 : stop].decode()
+        properties.message_id = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x0040:
         properties.timestamp = int.from_bytes(raw[pos : pos + 8], "big")
         pos += 8
     if flags & 0x0020:
         stop = pos + 1 + raw[pos]
-        properties.type = raw[pos + 1 : stop].decode()
+        properties.type = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x0010:
         stop = pos + 1 + raw[pos]
-        properties.user_id = raw[pos + 1 : stop].decode()
+        properties.user_id = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x0008:
         stop = pos + 1 + raw[pos]
-        properties.app_id = raw[pos + 1 : stop].decode()
+        properties.app_id = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if flags & 0x0004:
         stop = pos + 1 + raw[pos]
-        properties.cluster_id = raw[pos + 1 : stop].decode()
+        properties.cluster_id = raw[pos + 1 : stop].decode("utf-8", "surrogateescape")
         pos = stop
     if pos != len(raw):
         raise malformed("the properties of a message")

@@ -56,9 +56,7 @@ def _(s: Session) -> None:
 @script("alternates may be chained")
 def _(s: Session) -> None:
     ch = with_alternate(s)
-    ch.call(
-        "exchange.declare", exchange="spare", exchange_type="direct", arguments={"alternate-exchange": "last"}
-    )
+    ch.call("exchange.declare", exchange="spare", exchange_type="direct", arguments={"alternate-exchange": "last"})
     ch.call("exchange.declare", exchange="last", exchange_type="fanout")
     ch.call("queue.declare", queue="rest")
     ch.call("queue.bind", queue="rest", exchange="last")
@@ -70,9 +68,7 @@ def _(s: Session) -> None:
 @script("alternates in a circle end in nothing")
 def _(s: Session) -> None:
     ch = with_alternate(s)
-    ch.call(
-        "exchange.declare", exchange="spare", exchange_type="direct", arguments={"alternate-exchange": "x"}
-    )
+    ch.call("exchange.declare", exchange="spare", exchange_type="direct", arguments={"alternate-exchange": "x"})
     ch.publish("back", "other", "x", mandatory=True)
     s.settle()
 

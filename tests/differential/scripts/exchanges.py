@@ -111,9 +111,7 @@ def _(s: Session) -> None:
 def _(s: Session) -> None:
     ch = s.channel()
     ch.call("exchange.declare", exchange="x", exchange_type="direct")
-    ch.refused(
-        "exchange.declare", exchange="x", exchange_type="direct", arguments={"alternate-exchange": "a"}
-    )
+    ch.refused("exchange.declare", exchange="x", exchange_type="direct", arguments={"alternate-exchange": "a"})
 
 
 @script("an exchange redeclared without its alternate exchange is refused")
@@ -127,17 +125,13 @@ def _(s: Session) -> None:
 def _(s: Session) -> None:
     ch = s.channel()
     ch.call("exchange.declare", exchange="x", exchange_type="direct", arguments={"alternate-exchange": "a"})
-    ch.refused(
-        "exchange.declare", exchange="x", exchange_type="direct", arguments={"alternate-exchange": "b"}
-    )
+    ch.refused("exchange.declare", exchange="x", exchange_type="direct", arguments={"alternate-exchange": "b"})
 
 
 @script("unknown arguments of an exchange are accepted and not compared")
 def _(s: Session) -> None:
     ch = s.channel()
-    ch.call(
-        "exchange.declare", exchange="x", exchange_type="direct", arguments={"x-colour": "red", "size": 3}
-    )
+    ch.call("exchange.declare", exchange="x", exchange_type="direct", arguments={"x-colour": "red", "size": 3})
     ch.call("exchange.declare", exchange="x", exchange_type="direct", arguments={"x-colour": "blue"})
 
 

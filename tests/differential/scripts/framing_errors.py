@@ -218,9 +218,9 @@ def _(s: Session) -> None:
     wire.expect(0, "connection.close")
 
 
-@script("a body frame on a channel that was never opened closes the connection")
+@script("a content on a channel that was never opened closes the connection")
 def _(s: Session) -> None:
-    for kind in (HEADER, BODY):
+    for kind, payload in ((HEADER, content_header(4, {})), (BODY, b"body")):
         wire = opened(s)
-        wire.send_frame(kind, 6, b"body")
+        wire.send_frame(kind, 6, payload)
         wire.expect_end()

@@ -75,9 +75,7 @@ def _(s: Session) -> None:
 def _(s: Session) -> None:
     ch = s.channel()
     ch.call("queue.declare", queue="q")
-    ch.publish(
-        "twice", "q", properties={"headers": Raw(longstr(b"\x01aI\x00\x00\x00\x01\x01aI\x00\x00\x00\x02"))}
-    )
+    ch.publish("twice", "q", properties={"headers": Raw(longstr(b"\x01aI\x00\x00\x00\x01\x01aI\x00\x00\x00\x02"))})
     s.settle()
     ch.call("basic.get", queue="q", no_ack=True)
 

@@ -81,7 +81,8 @@ def _(s: Session) -> None:
     s.count(ch, "q")
 
 
-@script("a pattern of many words and hashes is accepted")
+@script("a pattern of several words and hashes matches")
 def _(s: Session) -> None:
-    many = ".".join(["#", "a"] * 20)
-    probe(s, [many], [".".join(["a"] * 20), ".".join(["a"] * 19), ".".join(["a", "b"] * 20)])
+    # RabbitMQ's own matcher takes exponential time in the number of hashes, so there are not more of them here.
+    several = ".".join(["#", "a"] * 4)
+    probe(s, [several], ["a.a.a.a", "a.a.a", "a.b.a.b.a.b.a", "a.b.a.b.a.b.a.b"])

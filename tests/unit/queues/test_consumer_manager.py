@@ -433,15 +433,27 @@ def test_a_miss_on_an_empty_queue_tells_nobody(queue: Counter) -> None:
     assert [consumer.told for consumer in consumers] == [1, 0, 0]
 
 
+def test_a_consumer_that_got_nothing_does_not_wake_itself(queue: Counter) -> None:
+    """QCM-7: not even when the queue has something that it could not hand out at once."""
+    consumer, barred = Watcher(), Watcher()
+    queue.added(consumer, barred)
+    queue.barred.add(barred)
+    queue.publish()
+    assert queue.manager.begin_pull(consumer)
+    queue.manager.missed(consumer)
+    assert queue.manager.state_of(consumer) == INTERESTED
+    assert [consumer.told, barred.told] == [1, 0]
+
+
 def test_a_browser_at_the_end_of_the_queue_tells_nobody(queue: Counter) -> None:
     """QCM-7"""
-    browser, first, second = Watcher(acquires=False), Watcher(), Watcher()
-    queue.added(browser, first, second)
+    browser, first, second, third = Watcher(acquires=False), Watcher(), Watcher(), Watcher()
+    queue.added(browser, first, second, third)
     queue.publish()
     browser.browse_seq_id = 1
     assert queue.manager.begin_pull(browser)
     queue.manager.missed(browser)
-    assert queue.states(browser, first, second) == [NON_ACQUIRING, NOTIFIED, INTERESTED]
+    assert queue.states(browser, first, second, third) == [NON_ACQUIRING, NOTIFIED, INTERESTED, INTERESTED]
 
 
 def test_a_consumer_without_interest_may_not_pull(queue: Counter) -> None:
@@ -475,6 +487,15 @@ def test_a_notified_consumer_that_loses_interest_hands_its_work_to_the_next(queu
     queue.publish()
     queue.manager.set_interest(first, False)
     assert queue.states(first, second, third) == [NOT_INTERESTED, NOTIFIED, INTERESTED]
+
+
+def test_work_is_handed_on_although_another_is_notified_if_that_one_would_be_too_few(queue: Counter) -> None:
+    """QCM-8"""
+    first, second, third = Watcher(), Watcher(), Watcher()
+    queue.added(first, second, third)
+    queue.publish(2)
+    queue.manager.set_interest(first, False)
+    assert queue.states(first, second, third) == [NOT_INTERESTED, NOTIFIED, NOTIFIED]
 
 
 def test_a_notified_consumer_that_is_removed_hands_its_work_to_the_next(queue: Counter) -> None:

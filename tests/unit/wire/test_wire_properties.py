@@ -113,8 +113,9 @@ def test_flags_that_are_no_property_are_a_syntax_error(raw: bytes) -> None:
     assert "property flags" in check_refused(502, decode_properties, raw)
 
 
-def test_a_property_that_is_not_utf8_is_a_syntax_error() -> None:
-    check_refused(502, decode_properties, b"\x80\x00\x01\xff")
+def test_a_property_that_is_not_utf8_leaves_as_it_came() -> None:
+    raw = b"\x04\x00\x10" + bytes(range(0xF0, 0x100))
+    assert encode_properties(decode_properties(raw)) == raw
 
 
 def test_a_property_of_more_than_255_octets_is_not_encoded() -> None:

@@ -1,0 +1,132 @@
+"""Ways to cut a client's bytes, and what each of them led to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from random import Random
+
+from penstock.wire import frames, methods
+
+from .client_frames import Frame, encode_all, method
+from .server_frames import Said, split
+from .socketless import Client, SocketlessServer
+
+# Names that the server makes up.
+MADE_UP = re.compile(rb"amq\.(gen|ctag)-[\w-]{22}|amq\.rabbitmq\.reply-to\.[\w-]{32}")
+
+Stage = list[Frame]
+Cutter = Callable[[Stage], list[bytes]]
+
+
+def whole(stage: Stage) -> list[bytes]:
+    return [encode_all(stage)]
+
+
+def frame_by_frame(stage: Stage) -> list[bytes]:
+    return [frame.encode() for frame in stage]
+
+
+def byte_by_byte(stage: Stage) -> list[bytes]:
+    data = encode_all(stage)
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+def at_random(seed: int) -> Cutter:
+    random = Random(seed)
+
+    def cut(stage: Stage) -> list[bytes]:
+        data = encode_all(stage)
+        count = min(random.choice([1, 3, 10, 40]), max(len(data) - 1, 0))
+        cuts = sorted(random.sample(range(1, len(data)), count)) if count else []
+        return [data[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+    return cut
+
+
+def contents(client: Client, bench: SocketlessServer) -> dict[str, list[bytes]]:
+    """What is in each queue, as basic.get hands it out; the queues are empty afterwards."""
+    found: dict[str, list[bytes]] = {}
+    queues = bench.server.broker.vhosts["/"].queues
+    client.send(encode_all([method(99, methods.ChannelOpen())]))
+    for name in sorted(queues):
+        count = len(queues[name])
+        client.send(encode_all([method(99, methods.BasicGet(name, True))] * count))
+        bench.settle()
+        got, _ = split(MADE_UP.sub(b"made up", client.take()))
+        found[MADE_UP.sub(b"made up", name.encode()).decode()] = [frame.payload for frame in got if frame.channel == 99]
+    return found
+
+
+class Outcome:
+    """What one way of cutting led to."""
+
+    def __init__(self, bench: SocketlessServer, opening: Stage, stages: list[Stage], cut: Cutter, turns: bool) -> None:
+        client = bench.login()
+        client.send(encode_all(opening))
+        bench.settle()
+        self.output = b""
+        for stage in stages:
+            client.send_chunks(cut(stage), turns)
+            bench.settle()
+            self.output += client.take()
+        bench.check_clean()
+        self.queues = contents(client, bench) if client.is_open else {}
+        client.hang_up()
+
+    @property
+    def canonical(self) -> bytes:
+        return MADE_UP.sub(b"made up", self.output)
+
+    def by_channel(self) -> dict[tuple[int, str], list[bytes]]:
+        """Deliveries, confirms and the rest of each channel, each in its own order.
+
+        When the server got its turns is visible in how these three are mixed and how confirms are batched, and in
+        nothing else.
+        """
+        found: dict[tuple[int, str], list[bytes]] = {}
+        kind = ""
+        confirmed: dict[int, int] = {}
+        for frame in Said(self.canonical).frames:
+            if frame.kind == frames.METHOD:
+                said = methods.decode_method(frame.payload, 0, len(frame.payload))
+                kind = "delivery" if isinstance(said, methods.BasicDeliver) else "answer"
+                if isinstance(said, methods.BasicAck):
+                    confirmed[frame.channel] = max(confirmed.get(frame.channel, 0), said.delivery_tag)
+                    continue
+            found.setdefault((frame.channel, kind), []).append(frame.payload)
+        for number, tag in confirmed.items():
+            found[number, "confirmed"] = [b"up to %d" % tag]
+        return found
+
+
+def check_cuts_agree(bench: SocketlessServer, opening: Stage, stages: list[Stage], seed: int) -> Outcome:
+    """However the stages are cut: as long as the server gets no turn in between, it must say the same octets."""
+    reference = Outcome(bench, opening, stages, whole, False)
+    for cut in (frame_by_frame, byte_by_byte, at_random(seed), at_random(seed + 1)):
+        other = Outcome(bench, opening, stages, cut, False)
+        assert readable(other.canonical) == readable(reference.canonical)
+        assert other.canonical == reference.canonical
+        assert other.queues == reference.queues
+    return reference
+
+
+def check_turns_agree(
+    bench: SocketlessServer, reference: Outcome, opening: Stage, stages: list[Stage], seed: int
+) -> None:
+    """With turns in between, what it says about one subject is still the same."""
+    for cut in (frame_by_frame, at_random(seed)):
+        other = Outcome(bench, opening, stages, cut, True)
+        assert other.by_channel() == reference.by_channel()
+        assert other.queues == reference.queues
+
+
+def readable(output: bytes) -> list[str]:
+    """For the message of a failed assertion."""
+    return [f"{frame.channel} {name_of(frame)} {frame.payload[:60]!r}" for frame in Said(output).frames]
+
+
+def name_of(frame: Frame) -> str:
+    if frame.kind != frames.METHOD:
+        return "header" if frame.kind == frames.HEADER else "body"
+    return methods.decode_method(frame.payload, 0, len(frame.payload)).NAME

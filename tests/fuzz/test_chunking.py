@@ -1,0 +1,235 @@
+"""The same bytes, cut differently, mean the same: output and queue contents do not depend on how TCP delivers them.
+
+A stage is what a client sends without waiting for an answer. The reference takes each stage whole, which is where the
+reader's fast paths (runs of publishes, whole contents, runs of acks) do most; the others take it frame by frame, byte by
+byte and cut at random, where they do little or nothing.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config import Config
+from penstock.wire import frames, methods
+from penstock.wire.properties import Properties
+
+from . import budget
+from .client_frames import Frame, goodbye, method, publish
+from .cutting import Stage, check_cuts_agree, check_turns_agree
+from .sessions import SessionWriter
+from .socketless import SocketlessServer
+
+# Small, so that a message that is too large is still quick to send byte by byte.
+MESSAGE_BYTES_MAX = 600
+# By the mode of the channel. Only the last two have no consumer, so that their delivery tags are known in advance.
+PLAIN, CONFIRM, TX, FETCHING = 1, 2, 3, 4
+CHANNELS = (PLAIN, CONFIRM, TX, FETCHING)
+CONSUMED_MESSAGES = 30
+OPENING = [
+    *[method(number, methods.ChannelOpen()) for number in CHANNELS],
+    method(CONFIRM, methods.ConfirmSelect()),
+    method(TX, methods.TxSelect()),
+    *[method(PLAIN, methods.QueueDeclare(name, exclusive=True)) for name in ("q0", "q1", "taken", "acked")],
+    method(PLAIN, methods.BasicConsume("taken", "t", False, True)),
+    *[frame for _ in range(CONSUMED_MESSAGES) for frame in publish(PLAIN, "", "acked", b"x")],
+    method(CONFIRM, methods.BasicConsume("acked", "a", False, False)),
+]
+
+channels = st.sampled_from(CHANNELS)
+keys = st.sampled_from(["q0", "q0", "q1", "taken", "nowhere", "a.b"])
+exchanges = st.sampled_from(["", "", "amq.direct", "amq.topic", "amq.headers"])
+properties = st.sampled_from(
+    [
+        None,
+        None,
+        Properties(content_type="text/plain", delivery_mode=2),
+        Properties(headers={"k": ("S", b"v")}),
+        Properties(headers={"CC": ("A", [("S", b"q1")])}),
+        Properties(expiration="3600000"),
+    ]
+)
+
+
+@st.composite
+def bodies(draw: st.DrawFn, channel: int, key: str) -> bytes:
+    """Now and then what a reader that looks for frames in the wrong place would fall for."""
+    size = draw(st.sampled_from([0, 1, 2, 9, 9, 9, 40, 40, 200]))
+    trap = b"".join([frame.encode() for frame in publish(channel, "", key, bytes(9))])
+    filler = draw(st.sampled_from([b"x", b"\xce", trap, trap[:-10], b"\xce" + trap]))
+    return (filler * (size // len(filler) + 1))[:size]
+
+
+@st.composite
+def publish_runs(draw: st.DrawFn) -> Stage:
+    """Publishes that are equal but for their bodies; of one size, or of several."""
+    channel, key = draw(channels), draw(keys)
+    exchange, props, mandatory = draw(exchanges), draw(properties), draw(st.booleans())
+    count = draw(st.integers(1, 8))
+    if draw(st.booleans()):
+        payloads = [draw(bodies(channel, key))] * count
+    else:
+        payloads = [draw(bodies(channel, key)) for _ in range(count)]
+    part_bytes = draw(st.sampled_from([0, 0, 0, 7]))
+    return [
+        frame for payload in payloads for frame in publish(channel, exchange, key, payload, props, mandatory, part_bytes)
+    ]
+
+
+@st.composite
+def interleaved(draw: st.DrawFn) -> Stage:
+    """Two messages on two channels, their frames mixed."""
+    first, second = draw(st.permutations([PLAIN, CONFIRM, TX]))[:2]
+    left = publish(first, "", "q0", draw(bodies(first, "q0")), mandatory=True, part_bytes=5)
+    right = publish(second, "", "q1", draw(bodies(second, "q1")), part_bytes=5)
+    mixed = []
+    while left and right:
+        mixed.append((left if draw(st.booleans()) else right).pop(0))
+    return mixed + left + right
+
+
+@st.composite
+def topology(draw: st.DrawFn) -> Stage:
+    queue = draw(st.sampled_from(["q0", "q1"]))
+    headers = {"k": ("S", b"v")}
+    said = draw(
+        st.sampled_from(
+            [
+                methods.QueueBind(queue, "amq.direct", "a.b", True),
+                methods.QueueUnbind(queue, "amq.direct", "a.b"),
+                methods.QueueBind(queue, "amq.topic", "a.#"),
+                methods.QueueBind(queue, "amq.headers", "", False, headers),
+                methods.QueueDeclare(queue, exclusive=True),
+                methods.QueueDeclare("", exclusive=True),
+                methods.QueueDelete("q1"),
+                methods.QueuePurge(queue),
+                methods.ExchangeDeclare("x", "fanout", auto_delete=True),
+                methods.ExchangeDelete("x"),
+            ]
+        )
+    )
+    return [method(draw(channels), said)]
+
+
+@st.composite
+def settling(draw: st.DrawFn) -> Stage:
+    """Runs of acks, in order and out of it, of known and unknown deliveries."""
+    first = draw(st.integers(0, CONSUMED_MESSAGES + 2))
+    tags = draw(
+        st.one_of(
+            st.just(list(range(first, first + draw(st.integers(1, 6))))),
+            st.lists(st.integers(1, CONSUMED_MESSAGES), max_size=5),
+        )
+    )
+    multiple = draw(st.integers(0, 6))
+    return [method(CONFIRM, methods.BasicAck(tag, at + 1 == multiple)) for at, tag in enumerate(tags)]
+
+
+@st.composite
+def fetching(draw: st.DrawFn) -> Stage:
+    channel = draw(st.sampled_from([TX, FETCHING]))
+    tag = draw(st.integers(1, 3))
+    said = draw(
+        st.sampled_from(
+            [
+                methods.BasicGet("q0", False),
+                methods.BasicGet("q1", True),
+                methods.BasicAck(tag, draw(st.booleans())),
+                methods.BasicReject(tag, True),
+                methods.BasicRecover(True),
+            ]
+        )
+    )
+    return [method(channel, said)]
+
+
+@st.composite
+def others(draw: st.DrawFn) -> Stage:
+    """Commits, errors of a channel and their end, heartbeats."""
+    number = draw(channels)
+    reopening = [method(number, methods.ChannelCloseOk()), method(number, methods.ChannelOpen())]
+    return draw(
+        st.sampled_from(
+            [
+                [method(TX, methods.TxCommit())],
+                [method(TX, methods.TxRollback())],
+                [Frame(frames.HEARTBEAT, 0, b"")],
+                publish(number, "no exchange", "q0", b"lost"),
+                publish(number, "", "q0", b"x" * (MESSAGE_BYTES_MAX + 1)),
+                publish(number, "", "q0", b"lost", Properties(expiration="soon")),
+                [*publish(number, "no exchange", "q0", b"lost"), *reopening, *publish(number, "", "q0", b"found")],
+                [method(number, methods.ChannelClose(200, "", 0, 0)), method(number, methods.ChannelOpen())],
+                [method(number, methods.BasicPublish("", "q0"))],
+            ]
+        )
+    )
+
+
+@st.composite
+def stages_of(draw: st.DrawFn) -> Stage:
+    steps = draw(
+        st.lists(
+            st.one_of(publish_runs(), publish_runs(), interleaved(), topology(), settling(), fetching(), others()),
+            max_size=8,
+        )
+    )
+    return [frame for step in steps for frame in step]
+
+
+# What closes the connection, with something behind it that must not matter any more.
+fatal = st.sampled_from(
+    [
+        [method(1, methods.BasicPublish("", "q0", False, True))],
+        [method(1, methods.BasicConsume("q0", "t"))],
+        [Frame(frames.METHOD, 1, b"\x00\x3c\x00\x28\x00\x00\x05x")],
+        [Frame(frames.METHOD, 1, b"\x00\x3c\x00\x28")],
+        publish(1, "", "q0", b"x")[:2] + publish(1, "", "q0", b"x"),
+        [*publish(1, "", "q0", b"x")[:1], Frame(frames.HEADER, 1, b"\x00\x3c\x00\x00" + bytes(8) + b"\xff\xff")],
+        [*publish(1, "", "q0", b"x"), Frame(frames.BODY, 1, b"x")],
+        publish(1, "", "q0", b"x", Properties(headers={"big": ("S", bytes(140_000))})),
+        publish(1, "", "q0", b"x", Properties(headers={"big": ("S", b"\xff" * 20)}))[:1],
+    ]
+)
+
+
+def small_server() -> SocketlessServer:
+    return SocketlessServer(Config(login_refused_delay_s=0.0, message_bytes_max=MESSAGE_BYTES_MAX))
+
+
+@budget.fuzz_settings(120)
+@given(stages=st.lists(stages_of(), min_size=1, max_size=3), seed=st.integers(0, 2**32))
+def check_streams(stages: list[Stage], seed: int) -> None:
+    with small_server() as bench:
+        reference = check_cuts_agree(bench, OPENING, stages, seed)
+        check_turns_agree(bench, reference, OPENING, stages, seed)
+
+
+def test_a_stream_means_the_same_however_it_is_cut() -> None:
+    for _ in budget.rounds(budget.CHUNKING_SHARE):
+        check_streams()
+
+
+@budget.fuzz_settings(40)
+@given(stage=stages_of(), last=fatal, seed=st.integers(0, 2**32), says_goodbye=st.booleans())
+def check_fatal_streams(stage: Stage, last: Stage, seed: int, says_goodbye: bool) -> None:
+    after = [*publish(1, "", "q0", b"too late"), *([goodbye()] if says_goodbye else [])]
+    with small_server() as bench:
+        check_cuts_agree(bench, OPENING, [[*stage, *last, *after]], seed)
+
+
+def test_an_error_of_the_connection_is_the_same_however_the_stream_is_cut() -> None:
+    for _ in budget.rounds(budget.CHUNKING_SHARE):
+        check_fatal_streams()
+
+
+def test_a_random_session_means_the_same_however_it_is_cut() -> None:
+    with SocketlessServer() as bench:
+        for seed in budget.seeds(60, budget.CHUNKING_SHARE):
+            random = Random(f"chunking {seed}")
+            sent = SessionWriter(random).write(25)
+            try:
+                check_cuts_agree(bench, [], [sent], seed)
+            except AssertionError as fault:
+                raise AssertionError(f"seed {seed}: {fault}") from fault

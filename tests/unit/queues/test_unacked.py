@@ -1,0 +1,137 @@
+"""Unsettled deliveries: what is taken, in which spans, and what a mistake of the client leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from queue_house import House, Inbox
+
+from penstock.errors import ChannelException
+from penstock.queues.unacked import SPARSE_FACTOR, Span, Unacked, UnackedRun
+
+
+class Deliveries:
+    """The unsettled deliveries of a channel, and runs of a queue delivered to it."""
+
+    def __init__(self) -> None:
+        self.unacked = Unacked()
+        self.house = House()
+        self.next_tag = 1
+
+    def deliver(self, first_seq_id: int, count: int, inbox: Inbox | None = None) -> UnackedRun:
+        run = UnackedRun(self.house.queue, inbox, first_seq_id - self.next_tag)
+        self.unacked.add(self.next_tag, count, run)
+        self.next_tag += count
+        return run
+
+
+@pytest.fixture
+def channel() -> Deliveries:
+    return Deliveries()
+
+
+def check_unknown(channel: Deliveries, tag: int, take: Callable[[], list[Span]]) -> None:
+    """Taking is refused because of `tag`, and changes nothing."""
+    before = len(channel.unacked)
+    with pytest.raises(ChannelException) as refused:
+        take()
+    assert refused.value.reply_text == f"PRECONDITION_FAILED - unknown delivery tag {tag}"
+    assert len(channel.unacked) == before
+
+
+def numbers(spans: list[Span]) -> list[tuple[int, int]]:
+    return [(first_seq_id, count) for _, first_seq_id, count in spans]
+
+
+def test_a_span_leads_from_the_tag_back_to_queue_consumer_and_position(channel: Deliveries) -> None:
+    inbox = Inbox()
+    run = channel.deliver(40, 3, inbox)
+    [(taken, first_seq_id, count)] = channel.unacked.take(2, 2)
+    assert taken is run
+    assert (taken.queue, taken.consumer) == (channel.house.queue, inbox)
+    assert (first_seq_id, count) == (41, 1)
+
+
+def test_neighbouring_tags_of_one_run_are_one_span(channel: Deliveries) -> None:
+    channel.deliver(10, 4)
+    channel.deliver(100, 2)
+    assert numbers(channel.unacked.take(2, 6)) == [(11, 3), (100, 2)]
+    assert numbers(channel.unacked.take_all()) == [(10, 1)]
+
+
+def test_a_hole_divides_a_span(channel: Deliveries) -> None:
+    channel.deliver(10, 5)
+    channel.unacked.take(3, 3)
+    assert numbers(channel.unacked.take_through(4)) == [(10, 2), (13, 1)]
+    assert len(channel.unacked) == 1
+
+
+def test_tag_0_through_means_everything_and_nothing_is_fine(channel: Deliveries) -> None:
+    assert channel.unacked.take_through(0) == []
+    channel.deliver(10, 2)
+    channel.deliver(50, 1)
+    assert numbers(channel.unacked.take_through(0)) == [(10, 2), (50, 1)]
+    assert len(channel.unacked) == 0
+
+
+def test_an_unknown_tag_is_refused_with_nothing_outstanding(channel: Deliveries) -> None:
+    check_unknown(channel, 99, lambda: channel.unacked.take(99, 99))
+    check_unknown(channel, 0, lambda: channel.unacked.take(0, 0))
+    check_unknown(channel, 1, lambda: channel.unacked.take_through(1))
+
+
+def test_a_tag_that_was_settled_is_unknown(channel: Deliveries) -> None:
+    channel.deliver(10, 3)
+    channel.unacked.take(2, 2)
+    check_unknown(channel, 2, lambda: channel.unacked.take(2, 2))
+    check_unknown(channel, 2, lambda: channel.unacked.take_through(2))
+    check_unknown(channel, 4, lambda: channel.unacked.take_through(4))
+
+
+@pytest.mark.parametrize(("first", "last", "unknown"), [(0, 2, 0), (2, 4, 3), (3, 4, 3), (5, 7, 6), (6, 6, 6)])
+def test_a_range_with_an_unknown_tag_is_refused_as_a_whole(
+    channel: Deliveries, first: int, last: int, unknown: int
+) -> None:
+    channel.deliver(10, 5)
+    channel.unacked.take(3, 3)
+    check_unknown(channel, unknown, lambda: channel.unacked.take(first, last))
+    assert numbers(channel.unacked.take_all()) == [(10, 2), (13, 2)]
+
+
+def test_what_is_restored_can_be_taken_again(channel: Deliveries) -> None:
+    channel.deliver(10, 5)
+    spans = channel.unacked.take(1, 2) + channel.unacked.take(4, 4)
+    channel.unacked.restore(spans)
+    assert len(channel.unacked) == 5
+    assert numbers(channel.unacked.take_through(3)) == [(10, 3)]
+    assert numbers(channel.unacked.take_all()) == [(13, 2)]
+
+
+def test_what_is_restored_out_of_order_is_taken_in_the_order_of_delivery(channel: Deliveries) -> None:
+    channel.deliver(10, 2)
+    channel.deliver(50, 2)
+    second, first = channel.unacked.take(3, 4), channel.unacked.take(1, 2)
+    channel.unacked.restore(second)
+    channel.unacked.restore(first)
+    channel.deliver(90, 1)
+    assert numbers(channel.unacked.take_all()) == [(10, 2), (50, 2), (90, 1)]
+
+
+def test_few_deliveries_far_apart_are_found_as_well(channel: Deliveries) -> None:
+    far = 10 * SPARSE_FACTOR
+    channel.deliver(0, far)
+    channel.deliver(1000, 3)
+    channel.unacked.take(2, far)
+    assert numbers(channel.unacked.take_through(far + 2)) == [(0, 1), (1000, 2)]
+    assert numbers(channel.unacked.take_all()) == [(1002, 1)]
+
+
+def test_an_old_delivery_left_open_does_not_make_a_later_settlement_look_at_every_tag_since() -> None:
+    channel = Deliveries()
+    channel.deliver(0, 1)
+    # As after deliveries that were settled one by one: counting through them would never end.
+    channel.next_tag = 10**12
+    channel.deliver(500, 2)
+    assert numbers(channel.unacked.take_all()) == [(0, 1), (500, 2)]
+    assert len(channel.unacked) == 0

@@ -1,0 +1,173 @@
+"""Publishers are held while their consumers are behind but at it, and let go when they catch up, stop, or vanish."""
+
+from __future__ import annotations
+
+import pytest
+from fake_loop import FakeLoop
+
+from penstock import limits
+from penstock.backing.volatile import VolatileBackingQueue
+from penstock.clock import ManualClock
+from penstock.message import Envelope
+from penstock.queues.consumer import Consumer
+from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.queue import Queue, QueueOwner
+from penstock.server.flow import PublisherFlow
+
+
+class Publisher:
+    """A connection as the flow sees it: read, or not read for some reasons."""
+
+    def __init__(self) -> None:
+        self.stops: set[str] = set()
+        self.resumed = 0
+
+    def stop_reading(self, reason: str) -> None:
+        self.stops.add(reason)
+
+    def resume_reading(self, reason: str) -> None:
+        self.stops.discard(reason)
+        self.resumed += 1
+
+
+class Taker(Consumer):
+    def __init__(self) -> None:
+        super().__init__("c", 0, True, True, False)
+
+    def notify_work(self) -> None:
+        pass
+
+    def cancelled_by_queue(self) -> None:
+        pass
+
+
+class Owner(QueueOwner):
+    def last_consumer_gone(self, queue: Queue) -> None:
+        pass
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.loop = FakeLoop()
+        self.flow = PublisherFlow(self.loop)
+        self.publisher = Publisher()
+        self.queue = self.new_queue()
+        self.taker = Taker()
+        self.queue.add_consumer(self.taker, True)
+
+    def new_queue(self) -> Queue:
+        return Queue("q", "/", False, False, None, {}, VolatileBackingQueue(), ManualClock(), ExpirySchedule(), Owner())
+
+    def publish(self, count: int, size: int = 1) -> None:
+        self.queue.publish(Envelope("", "q", b"\x00\x00"), [b"x" * size + b"\xce"] * count, None)
+        self.flow.after_publish(self.publisher, [self.queue])
+
+    def take(self, count: int) -> None:
+        while count > 0:
+            run = self.queue.pull(self.taker, min(count, limits.PULL_MESSAGES_MAX))
+            if run is None:
+                return
+            count -= len(run.entries)
+
+    @property
+    def is_held(self) -> bool:
+        return "flow" in self.publisher.stops
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_publisher_whose_consumers_keep_up_is_read(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES)
+    assert not bench.is_held
+    assert bench.loop.timers == []
+
+
+def test_a_publisher_is_held_when_messages_or_bytes_pile_up(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    assert bench.is_held
+    other = Bench()
+    other.publish(5, limits.HOLD_READY_BYTES // 4)
+    assert other.is_held
+
+
+def test_without_consumers_a_backlog_is_what_the_publisher_wants(bench: Bench) -> None:
+    bench.queue.remove_consumer(bench.taker)
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    assert not bench.is_held
+
+
+def test_a_publisher_is_let_go_when_the_consumers_have_caught_up_and_not_before(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.take(limits.HOLD_READY_MESSAGES - limits.RELEASE_READY_MESSAGES)
+    bench.flow.release()
+    assert bench.is_held
+    bench.take(1)
+    bench.flow.release()
+    assert not bench.is_held
+    assert bench.flow.holding == {}
+
+
+def test_a_publisher_of_large_messages_is_let_go_when_the_bytes_have_shrunk(bench: Bench) -> None:
+    size = limits.HOLD_READY_BYTES // 4
+    bench.publish(5, size)
+    bench.take(2)
+    bench.flow.release()
+    assert bench.is_held
+    bench.take(1)
+    bench.flow.release()
+    assert not bench.is_held
+
+
+def test_consumers_that_do_not_take_at_a_good_pace_hold_nobody(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.take(limits.HOLD_PACE_MESSAGES - 1)
+    bench.loop.pass_s(limits.HOLD_CHECK_S)
+    assert not bench.is_held
+    assert bench.loop.live_timers() == []
+
+
+def test_consumers_at_a_good_pace_hold_the_publisher_from_check_to_check(bench: Bench) -> None:
+    bench.publish(2 * limits.HOLD_READY_MESSAGES)
+    for _ in range(3):
+        bench.take(limits.HOLD_PACE_MESSAGES)
+        bench.loop.pass_s(limits.HOLD_CHECK_S)
+        assert bench.is_held
+    # The pace is that since the last check, not since the beginning.
+    bench.take(limits.HOLD_PACE_MESSAGES - 1)
+    bench.loop.pass_s(limits.HOLD_CHECK_S)
+    assert not bench.is_held
+
+
+def test_a_queue_that_is_deleted_holds_nobody(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.queue.delete()
+    bench.flow.release()
+    assert not bench.is_held
+
+
+def test_a_queue_that_loses_its_consumers_holds_nobody_for_long(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.queue.remove_consumer(bench.taker)
+    bench.loop.pass_s(limits.HOLD_CHECK_S)
+    assert not bench.is_held
+
+
+def test_all_publishers_of_a_queue_are_let_go_together(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    first, bench.publisher = bench.publisher, Publisher()
+    bench.publish(1)
+    assert bench.is_held
+    assert len(bench.loop.live_timers()) == 1
+    bench.take(limits.HOLD_READY_MESSAGES)
+    bench.flow.release()
+    assert (first.stops, bench.publisher.stops) == (set(), set())
+
+
+def test_closing_stops_the_timer(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.flow.close()
+    assert bench.loop.live_timers() == []
+    assert bench.flow.holding == {}
