@@ -45,13 +45,12 @@ class Envelope:
         persistent: bool = False,
         priority: int = 0,
         expiration_ms: int = -1,
+        address: bytes = b"",
     ) -> None:
         self.exchange = exchange
         self.routing_key = routing_key
-        # Exchange and routing key as basic.deliver carries them: two short strings, ready to be sent.
-        name = exchange.encode()
-        key = routing_key.encode("utf-8", "surrogateescape")
-        self.address = b"%c%b%c%b" % (len(name), name, len(key), key)
+        # Exchange and routing key as basic.deliver carries them. Envelopes of one route share the object.
+        self.address = address or wire_address(exchange, routing_key)
         # Property flags and property list, exactly as the publisher sent them.
         self.properties = properties
         # delivery-mode 2.
@@ -60,6 +59,13 @@ class Envelope:
         self.priority = priority
         # The expiration property in milliseconds; -1 when absent.
         self.expiration_ms = expiration_ms
+
+
+def wire_address(exchange: str, routing_key: str) -> bytes:
+    """Two short strings, ready to be sent."""
+    name = exchange.encode()
+    key = routing_key.encode("utf-8", "surrogateescape")
+    return b"%c%b%c%b" % (len(name), name, len(key), key)
 
 
 @final

@@ -59,16 +59,16 @@ def test_terminate_returns_terms(backing: OpenBacking, bq: BackingQueue) -> None
 
 
 def test_a_deleted_queue_leaves_nothing(backing: OpenBacking, bq: BackingQueue) -> None:
-    backing.publish(b"a", b"b", b"c")
+    backing.publish(b"a", b"b", b"c", props=MessageProps(confirm=ConfirmToken(1)))
     bq.requeue([seq_id for seq_id, _, _ in backing.take(2)][:1])
-    backing.settle()
+    assert len(backing.settle()) == 1
     backing.delete()
     assert (backing.folded(), backing.queue.depth(), backing.queue.ready_bytes()) == ([], 0, 0)
 
 
 def test_what_a_crashed_queue_left_can_be_removed_without_opening_it(backing: OpenBacking) -> None:
-    backing.publish(b"a", b"b", b"c")
-    backing.settle()
+    backing.publish(b"a", b"b", b"c", props=MessageProps(confirm=ConfirmToken(1)))
+    assert len(backing.settle()) == 1
     backing.open_queues = backing.spec.factory(backing.folder)
     backing.open_queues.start([QUEUE_ID])
     backing.open_queues.delete_crashed(QUEUE_ID)

@@ -60,6 +60,7 @@ CUT_FIELD = "SYNTAX_ERROR - table field is cut short"
 ARGUMENTS = "SYNTAX_ERROR - cannot decode the arguments of method {}"
 DELIVER = "basic.deliver consumer_tag='t' delivery_tag=2 redelivered=False exchange='' routing_key='q' |  | '2'"
 RETURN = "basic.return reply_code=312 reply_text='NO_ROUTE' exchange='' routing_key='<reply-to 1>' |  | 'nobody'"
+TOO_MANY_WORDS = "PRECONDITION_FAILED - topic pattern with 256 words; at most 128 are allowed"
 TUNE = "NOT_ALLOWED - negotiated {} = {} is {} allowed value ({})"
 
 
@@ -227,6 +228,16 @@ TABLES = {
 }
 
 DELIVERY = {
+    "a pattern of more than 128 words": Agreed(
+        "the words of a topic pattern are limited, so that matching one message has a bounded cost",
+        (
+            Change(
+                "a/1",
+                ("queue.bind-ok",),
+                (close(406, TOO_MANY_WORDS, 50, 20, "channel"),),
+            ),
+        ),
+    ),
     "what get took counts against global prefetch": Agreed(
         "what basic.get took is not in the hands of a consumer; RabbitMQ counts it and never gives the room back",
         (Change("a/1", (), (DELIVER,)),),

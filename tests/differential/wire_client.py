@@ -153,7 +153,8 @@ class Wire:
             kind, channel, payload = frame
             if kind == HEARTBEAT:
                 assert (channel, payload) == (0, b""), f"heartbeat on channel {channel}: {payload!r}"
-                continue
+                # When heartbeats come is timing, so they are not recorded; a script may wait for one.
+                return Event(0, "heartbeat")
             event = self._assemble(kind, channel, payload)
             if event is not None:
                 self._react(event)

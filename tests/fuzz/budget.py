@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 SECONDS = float(os.environ.get("PENSTOCK_FUZZ_SECONDS") or 0)
 # A failing seed, to be tried alone.
@@ -29,6 +29,7 @@ def fuzz_settings(examples: int) -> settings:
         max_examples=examples,
         deadline=None,
         database=None,
+        phases=[Phase.generate, Phase.shrink],
         derandomize=not SECONDS,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )

@@ -17,7 +17,7 @@ from penstock.wire import frames, methods
 from penstock.wire.properties import Properties
 
 from . import budget
-from .client_frames import Frame, goodbye, method, publish
+from .client_frames import Frame, method, publish
 from .cutting import Stage, check_cuts_agree, check_turns_agree
 from .sessions import SessionWriter
 from .socketless import SocketlessServer
@@ -178,20 +178,27 @@ def stages_of(draw: st.DrawFn) -> Stage:
     return [frame for step in steps for frame in step]
 
 
-# What closes the connection, with something behind it that must not matter any more.
-fatal = st.sampled_from(
-    [
-        [method(1, methods.BasicPublish("", "q0", False, True))],
-        [method(1, methods.BasicConsume("q0", "t"))],
-        [Frame(frames.METHOD, 1, b"\x00\x3c\x00\x28\x00\x00\x05x")],
-        [Frame(frames.METHOD, 1, b"\x00\x3c\x00\x28")],
-        publish(1, "", "q0", b"x")[:2] + publish(1, "", "q0", b"x"),
-        [*publish(1, "", "q0", b"x")[:1], Frame(frames.HEADER, 1, b"\x00\x3c\x00\x00" + bytes(8) + b"\xff\xff")],
-        [*publish(1, "", "q0", b"x"), Frame(frames.BODY, 1, b"x")],
-        publish(1, "", "q0", b"x", Properties(headers={"big": ("S", bytes(140_000))})),
-        publish(1, "", "q0", b"x", Properties(headers={"big": ("S", b"\xff" * 20)}))[:1],
-    ]
-)
+# What closes the connection.
+FATAL: dict[str, Stage] = {
+    "immediate": [method(1, methods.BasicPublish("", "q0", False, True))],
+    "consumer tag again": [method(1, methods.BasicConsume("q0", "t"))],
+    "publish cut short": [Frame(frames.METHOD, 1, b"\x00\x3c\x00\x28\x00\x00\x05x")],
+    "publish without arguments": [Frame(frames.METHOD, 1, b"\x00\x3c\x00\x28")],
+    "publish in a content": publish(1, "", "q0", b"x")[:2] + publish(1, "", "q0", b"x"),
+    "bad properties": [
+        *publish(1, "", "q0", b"")[:1],
+        Frame(frames.HEADER, 1, b"\x00\x3c\x00\x00" + bytes(8) + b"\xff\xff"),
+    ],
+    "weight": [*publish(1, "", "q0", b"")[:1], Frame(frames.HEADER, 1, b"\x00\x3c\x00\x01" + bytes(10))],
+    "other class": [*publish(1, "", "q0", b"")[:1], Frame(frames.HEADER, 1, b"\x00\x32\x00\x00" + bytes(10))],
+    "body too long": [*publish(1, "", "q0", b"x")[:2], Frame(frames.BODY, 1, b"xx")],
+    "one body too many": [*publish(1, "", "q0", b"x"), Frame(frames.BODY, 1, b"x")],
+    "header larger than a frame": publish(1, "", "q0", b"x", Properties(headers={"big": ("S", bytes(9000))})),
+    "body larger than a frame": publish(1, "", "q0", bytes(9000)),
+    "ack with too much": [Frame(frames.METHOD, 1, b"\x00\x3c\x00\x50" + bytes(10))],
+    "heartbeat with a payload": [Frame(frames.HEARTBEAT, 0, b"x")],
+    "unknown method": [Frame(frames.METHOD, 1, b"\x00\x3c\x00\xff")],
+}
 
 
 def small_server() -> SocketlessServer:
@@ -211,12 +218,13 @@ def test_a_stream_means_the_same_however_it_is_cut() -> None:
         check_streams()
 
 
-@budget.fuzz_settings(40)
-@given(stage=stages_of(), last=fatal, seed=st.integers(0, 2**32), says_goodbye=st.booleans())
-def check_fatal_streams(stage: Stage, last: Stage, seed: int, says_goodbye: bool) -> None:
-    after = [*publish(1, "", "q0", b"too late"), *([goodbye()] if says_goodbye else [])]
+@budget.fuzz_settings(60)
+@given(stage=stages_of(), last=st.sampled_from(sorted(FATAL)), seed=st.integers(0, 2**32))
+def check_fatal_streams(stage: Stage, last: str, seed: int) -> None:
+    # What follows must not matter any more.
+    after = publish(1, "", "q0", b"too late")
     with small_server() as bench:
-        check_cuts_agree(bench, OPENING, [[*stage, *last, *after]], seed)
+        check_cuts_agree(bench, OPENING, [[*stage, *FATAL[last], *after]], seed)
 
 
 def test_an_error_of_the_connection_is_the_same_however_the_stream_is_cut() -> None:

@@ -121,6 +121,13 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
+    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
+        """Append messages that do not share an envelope; return the first seq_id.
+
+        Like a `publish` for each of them, but with one token for all, given here and not in the entries' props.
+        """
+
+    @abstractmethod
     def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
         """Append a run that goes straight to a consumer who will ack it; return the first seq_id.
 

@@ -89,6 +89,16 @@ class VolatileBackingQueue(BackingQueue):
             self._confirmed.append(props.confirm)
         return first
 
+    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
+        first = self._next_seq_id
+        count = len(entries)
+        self._next_seq_id = first + count
+        self._fresh.extend(entries)
+        self._ready_bytes += sum([len(entry[1]) for entry in entries]) - count
+        if confirm is not None:
+            self._confirmed.append(confirm)
+        return first
+
     def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
         assert not self._fresh and not self._requeued, "publish_delivered needs a queue without ready messages"
         first = self._next_seq_id

@@ -27,7 +27,7 @@ from penstock.backing.backing_queue import BackingQueue
 from penstock.clock import Clock
 from penstock.errors import access_refused
 from penstock.fields import Table
-from penstock.message import ConfirmToken, Envelope, MessageProps, Run
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
 from penstock.queues.consumer import Consumer
 from penstock.queues.consumer_manager import Availability, ConsumerManager
 from penstock.queues.expiry import Expiring, ExpirySchedule
@@ -127,6 +127,17 @@ class Queue(Availability):
         if envelope.expiration_ms >= 0:
             self._arm()
         self.consumers.notify_available(count)
+        if confirm is not None:
+            self.settle_confirms()
+
+    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> None:
+        """Append messages that differ in their envelopes. None of them expires."""
+        assert not self.deleted
+        self.published_count += len(entries)
+        if self._may_expire:
+            self._latest_expiry_ms = NEVER_MS
+        self.backing.publish_entries(entries, confirm)
+        self.consumers.notify_available(len(entries))
         if confirm is not None:
             self.settle_confirms()
 

@@ -51,8 +51,8 @@ class PublisherFlow:
     def _keeps_pace(self, queue: Queue) -> bool:
         """Whether the consumers can be expected to catch up.
 
-        Those that wait for work can, unless they were found slow and have not taken much since. When none waits, all are out
-        of credit or do not read at this moment; then only what was taken since the last look speaks for them.
+        Those that wait for work can, unless they were found slow and have not taken much since. When none waits, all
+        are out of credit or do not read at this moment; then only what was taken since the last look speaks for them.
         """
         marks = self._slow
         slow_at = marks.get(queue)

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock import limits
 from penstock.broker import direct_reply
 from penstock.broker.users import WRITE
 from penstock.errors import not_implemented, precondition_failed
-from penstock.message import ConfirmToken, Envelope
+from penstock.message import ConfirmToken, Entry, Envelope, wire_address
 from penstock.queues.queue import Queue
 from penstock.wire.content import ContentInfo, read_content, replace_reply_to
 from penstock.wire.methods import BasicPublish
+from penstock.wire.mixed_run import MixedRoute
 
 if TYPE_CHECKING:
     from penstock.server.channel import Channel
@@ -47,9 +49,19 @@ class Prepared:
 class PublishRoute:
     """What one basic.publish frame means on its connection."""
 
-    __slots__ = ("_queues", "_version", "channel", "exchange", "mandatory", "prepared", "routing_key")
+    __slots__ = (
+        "_frame",
+        "_mixed",
+        "_queues",
+        "_version",
+        "channel",
+        "exchange",
+        "mandatory",
+        "prepared",
+        "routing_key",
+    )
 
-    def __init__(self, channel: Channel, method: BasicPublish) -> None:
+    def __init__(self, channel: Channel, method: BasicPublish, frame: bytes) -> None:
         self.channel = channel
         self.exchange = method.exchange
         self.routing_key = method.routing_key
@@ -59,9 +71,33 @@ class PublishRoute:
         # Targets that do not depend on the message, for the topology of that version.
         self._queues: list[Queue] | None = None
         self._version = -1
+        # The whole basic.publish frame, and what is needed to take runs of it.
+        self._frame = frame
+        self._mixed: MixedRoute | None = None
         if method.immediate:
             raise not_implemented("immediate=true")
         self._check()
+
+    def mixed_route(self) -> MixedRoute | None:
+        """For runs of plain messages; None when where they go depends on more than their routing key."""
+        if self._version != self.channel.connection.vhost.topology_version or self._queues is None:
+            return None
+        if self._mixed is None:
+            connection = self.channel.connection
+            fits_in_frame = connection.frame_bytes_max - limits.FRAME_OVERHEAD_BYTES
+            self._mixed = MixedRoute(
+                self._frame,
+                self.exchange,
+                self.routing_key,
+                wire_address(self.exchange, self.routing_key),
+                min(fits_in_frame, connection.broker.config.message_bytes_max),
+            )
+        return self._mixed
+
+    def plain_queues(self) -> list[Queue]:
+        """Where plain messages go; asked after `mixed_route`, within one read."""
+        assert self._queues is not None
+        return self._queues
 
     def _check(self) -> None:
         """The exchange must be there, and this user must be allowed to publish to it."""
@@ -158,6 +194,22 @@ class Publisher:
             self._unrouted(route, prepared, bodies)
             if token is not None:
                 token.complete()
+
+    def publish_entries(self, route: PublishRoute, entries: list[Entry]) -> None:
+        """Take a run of plain messages with envelopes of their own, which all go to the same queues."""
+        channel = self._channel
+        queues = route.plain_queues()
+        if channel.transaction is not None or not queues or channel.connection.server.faults.refuse_confirms:
+            for envelope, body, _ in entries:
+                self.publish(route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
+            return
+        channel.connection.published()
+        token: ConfirmToken | None = None
+        if channel.confirms is not None:
+            token = channel.confirms.open_run(len(entries), len(queues))
+        for queue in queues:
+            queue.publish_entries(entries, token)
+        channel.connection.feed(queues)
 
     def _unrouted(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
         channel = self._channel

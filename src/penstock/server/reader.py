@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.errors import AmqpError, ChannelException, frame_error
+from penstock.message import Entry
 from penstock.queues.unacked import unknown_tag
 from penstock.server import dispatch
 from penstock.server.channel import Channel
@@ -19,6 +20,7 @@ from penstock.server.publishing import Prepared, PublishRoute
 from penstock.server.transaction import ACK
 from penstock.wire import frames, methods
 from penstock.wire.content import scan_run
+from penstock.wire.mixed_run import scan_mixed
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -159,8 +161,11 @@ class FrameReader:
             channel.check_size(body_size)
             prepared = route.prepare(properties)
             channel.publisher.publish(route, prepared, [body])
-            if body_size and data.startswith(data[pos:body_start], after):
-                self._hot = HotPublish(data[pos:body_start], body_size, route, prepared)
+            if body_size and data.startswith(frame, after):
+                if data.startswith(data[pos:body_start], after):
+                    self._hot = HotPublish(data[pos:body_start], body_size, route, prepared)
+                else:
+                    return self._publish_mixed(route, data, after)
         except ChannelException as error:
             # The content that follows is ignored, frame by frame, because the channel is closing.
             connection.close_channel(channel, error, methods.BasicPublish.INDEX)
@@ -170,10 +175,21 @@ class FrameReader:
             return stop
         return after
 
+    def _publish_mixed(self, route: PublishRoute, data: bytes, pos: int) -> int:
+        """More publishes that go the same way, with sizes and properties of their own."""
+        mixed = route.mixed_route()
+        if mixed is None or self._connection.output_full or route.channel.closing:
+            return pos
+        entries: list[Entry] = []
+        pos = scan_mixed(mixed, data, pos, entries)
+        if entries:
+            route.channel.publisher.publish_entries(route, entries)
+        return pos
+
     def _remember_route(self, channel: Channel, frame: bytes) -> PublishRoute:
         method = methods.decode_method(frame, 7, len(frame) - 1)
         assert isinstance(method, methods.BasicPublish)
-        route = PublishRoute(channel, method)
+        route = PublishRoute(channel, method, frame)
         if len(self._routes) >= limits.PUBLISH_ROUTES_MAX:
             self._routes.clear()
         self._routes[frame] = route

@@ -155,6 +155,25 @@ def _(s: Session) -> None:
     wire.channel(1)
 
 
+@script("the server sends heartbeats and drops a client that does not")
+def _(s: Session) -> None:
+    wire = s.connect(heartbeat=1)
+    wire.channel(1)
+    wire.expect(0, "heartbeat")
+    s.note("a heartbeat came")
+    wire.expect_end()
+
+
+@script("any traffic counts as a heartbeat")
+def _(s: Session) -> None:
+    wire, silent = s.connect(heartbeat=1), s.connect(heartbeat=1)
+    ch = wire.channel(1)
+    while not silent.ended:
+        silent.next_event()
+        ch.barrier()
+    ch.call("basic.qos", prefetch_count=1)
+
+
 @script("a heartbeat on another channel closes the connection")
 def _(s: Session) -> None:
     wire = s.connect()

@@ -86,3 +86,16 @@ def _(s: Session) -> None:
     # RabbitMQ's own matcher takes exponential time in the number of hashes, so there are not more of them here.
     several = ".".join(["#", "a"] * 4)
     probe(s, [several], ["a.a.a.a", "a.a.a", "a.b.a.b.a.b.a", "a.b.a.b.a.b.a.b"])
+
+
+@script("a routing key of very many words matches")
+def _(s: Session) -> None:
+    many = ".".join(["a"] * 128)
+    probe(s, ["#", many], [many, "." * 255])
+
+
+@script("a pattern of more than 128 words")
+def _(s: Session) -> None:
+    ch = s.channel()
+    ch.call("queue.declare", queue="q")
+    ch.call("queue.bind", queue="q", exchange="amq.topic", routing_key="." * 255)

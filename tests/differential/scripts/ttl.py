@@ -51,7 +51,7 @@ def _(s: Session) -> None:
     ch.call("queue.declare", queue="q")
     ch.call("basic.qos", prefetch_count=1)
     ch.call("basic.consume", queue="q", consumer_tag="t")
-    ch.publish("taken", "q", properties={"expiration": "1"})
+    ch.publish("taken", "q", properties={"expiration": "0"})
     ch.expect("basic.deliver")
     ch.publish("waits and goes", "q", properties={"expiration": "1"})
     s.until_messages("q", 0)

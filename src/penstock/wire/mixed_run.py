@@ -1,0 +1,139 @@
+"""Runs of publishes that go the same way but differ in size and properties.
+
+What it owns: `scan_mixed`, which takes consecutive messages with the same publish frame from a buffer, and the quick
+reading of *plain* properties: those with nothing in them that concerns the broker but delivery mode and priority.
+Publishers of small messages send many before they wait, each with a message-id or a timestamp of its own; taking them
+in one loop costs a fraction of taking them one by one. `content.scan_run` is the faster sister for messages that differ in
+their bodies only, `content.read_content` the careful one for everything else.
+
+Life of the data: entries are cut from the buffer, with one envelope for neighbours whose properties are equal.
+
+Invariants
+  1. Every entry's frames were checked as carefully as one by one: types, channel, class, weight, sizes, FRAME-END.
+  2. An envelope made here has valid properties: their lengths add up to the whole.
+  3. The scan stops before the first message that is cut off, unusual or not plain; it never raises.
+Nothing survives a crash. It does not know channels or queues, and keeps nothing between calls.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from penstock.message import Entry, Envelope
+from penstock.wire import frames
+
+# Properties that mean something to the broker (headers, reply-to, expiration, user-id) or are not defined.
+NOT_PLAIN: Final = 0x2000 | 0x0200 | 0x0100 | 0x0010 | 0x0003
+
+
+@final
+class MixedRoute:
+    """What stays the same in a run: where the messages go, and the frames around them."""
+
+    __slots__ = ("address", "body_head", "body_size_max", "exchange", "header_head", "publish_frame", "routing_key")
+
+    def __init__(
+        self, publish_frame: bytes, exchange: str, routing_key: str, address: bytes, body_size_max: int
+    ) -> None:
+        self.publish_frame = publish_frame
+        self.exchange = exchange
+        self.routing_key = routing_key
+        # The address of all envelopes of the run: one object, which delivery recognises.
+        self.address = address
+        # The type and channel of the header frame and of the body frame.
+        self.header_head = b"\x02" + publish_frame[1:3]
+        self.body_head = b"\x03" + publish_frame[1:3]
+        # What fits into one frame and is not too large for the broker.
+        self.body_size_max = body_size_max
+
+
+def scan_mixed(route: MixedRoute, data: bytes, pos: int, entries: list[Entry]) -> int:
+    """Append the messages that stand at `pos` to `entries`; return where the first that was not taken begins."""
+    publish_frame = route.publish_frame
+    body_head = route.body_head
+    body_size_max = route.body_size_max
+    method_size = len(publish_frame)
+    end = len(data)
+    startswith = data.startswith
+    append = entries.append
+    last_head = b""
+    last_properties = b""
+    envelope: Envelope | None = None
+    body_frame_offset = 0
+    while startswith(publish_frame, pos):
+        header = pos + method_size
+        head = data[header : header + 11]
+        if head != last_head:
+            # Type, channel, size, class and weight of the header frame: checked once, compared afterwards.
+            size = int.from_bytes(head[3:7], "big")
+            if (
+                len(head) < 11
+                or head[0:3] != route.header_head
+                or head[7:11] != frames.CONTENT_HEADER_START
+                or size < 14
+            ):
+                break
+            last_head = head
+            body_frame_offset = size + 8
+        body_frame = header + body_frame_offset
+        size_octets = data[header + 15 : header + 19]
+        body_size = int.from_bytes(size_octets, "big")
+        stop = body_frame + body_size + 8
+        if (
+            stop > end
+            or not 0 < body_size <= body_size_max
+            or not startswith(b"\x00\x00\x00\x00", header + 11)
+            or data[body_frame - 1] != frames.END
+            or not startswith(body_head + size_octets, body_frame)
+            or data[stop - 1] != frames.END
+        ):
+            break
+        properties = data[header + 19 : body_frame - 1]
+        if properties != last_properties:
+            envelope = plain_envelope(route, properties)
+            last_properties = properties
+        if envelope is None:
+            break
+        append((envelope, data[body_frame + 7 : stop], None))
+        pos = stop
+    return pos
+
+
+def plain_envelope(route: MixedRoute, raw: bytes) -> Envelope | None:
+    """The envelope of a message with plain properties; None when they are not plain, or not valid."""
+    flags = raw[0] << 8 | raw[1]
+    if flags & NOT_PLAIN:
+        return None
+    pos = 2
+    persistent = False
+    priority = 0
+    try:
+        if flags & 0xC000:
+            if flags & 0x8000:
+                pos += raw[pos] + 1
+            if flags & 0x4000:
+                pos += raw[pos] + 1
+        if flags & 0x1000:
+            persistent = raw[pos] == 2
+            pos += 1
+        if flags & 0x0800:
+            priority = raw[pos]
+            pos += 1
+        if flags & 0x0400:
+            pos += raw[pos] + 1
+        if flags & 0x0080:
+            pos += raw[pos] + 1
+        if flags & 0x0040:
+            pos += 8
+        if flags & 0x002C:
+            if flags & 0x0020:
+                pos += raw[pos] + 1
+            if flags & 0x0008:
+                pos += raw[pos] + 1
+            if flags & 0x0004:
+                pos += raw[pos] + 1
+    except IndexError:
+        return None
+    if pos != len(raw):
+        return None
+    return Envelope(route.exchange, route.routing_key, raw, persistent, priority, -1, route.address)
