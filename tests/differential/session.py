@@ -77,8 +77,7 @@ class Session:
     def dial(self) -> Wire:
         """A TCP connection on which nothing has been said yet."""
         letter = LETTERS[len(self.wires)]
-        wire = Wire(self.host, self.port, lambda event: self._record(letter, event))
-        wire.send = self._watch(wire.send)  # type: ignore[method-assign]
+        wire = Wire(self.host, self.port, lambda event: self._record(letter, event), self._sent)
         self.wires.append(wire)
         return wire
 
@@ -104,17 +103,12 @@ class Session:
         """A channel on a connection of its own."""
         return self.connect(**options).channel(number)
 
-    def _watch(self, send: Callable[..., None]) -> Callable[..., None]:
+    def _sent(self, name: str, arguments: dict[str, Any]) -> None:
         """Remember what is declared, to wait for it and to take it away again."""
-
-        def sending(channel: int, name: str, **arguments: Any) -> None:
-            for kind, known in (("queue", self._queues), ("exchange", self._exchanges)):
-                declared = arguments.get(kind) if name == f"{kind}.declare" else None
-                if isinstance(declared, str) and declared and not declared.startswith("amq."):
-                    known[declared] = None
-            send(channel, name, **arguments)
-
-        return sending
+        for kind, known in (("queue", self._queues), ("exchange", self._exchanges)):
+            declared = arguments.get(kind) if name == f"{kind}.declare" else None
+            if isinstance(declared, str) and declared and not declared.startswith("amq."):
+                known[declared] = None
 
     # --- the transcript -----------------------------------------------------------------------------------
 
@@ -232,7 +226,7 @@ class Session:
     def control(self) -> Wire:
         """A connection beside the script's own; nothing on it is written down."""
         if self._control is None or not self._control.open:
-            self._control = Wire(self.host, self.port, lambda event: None)
+            self._control = Wire(self.host, self.port, lambda event: None, lambda name, arguments: None)
             self._control.handshake()
         return self._control
 

@@ -70,12 +70,22 @@ class Event:
 
 
 class Wire:
-    """One TCP connection to a broker. `record` gets every event in the order of arrival."""
+    """One TCP connection to a broker.
 
-    def __init__(self, host: str, port: int, record: Callable[[Event], None]) -> None:
+    `record` gets every event in the order of arrival, `sent` the name and arguments of every method sent.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        record: Callable[[Event], None],
+        sent: Callable[[str, dict[str, Any]], None],
+    ) -> None:
         self.socket = socket.create_connection((host, port), timeout=DEADLINE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.record = record
+        self.sent = sent
         self.frame_max = 131_072
         self.open = False
         self.ended = False
@@ -96,6 +106,7 @@ class Wire:
         self.send_bytes(struct.pack(">BHI", kind, channel, len(payload)) + payload + end)
 
     def send(self, channel: int, name: str, **arguments: Any) -> None:
+        self.sent(name, arguments)
         self.send_frame(METHOD, channel, wire_values.method(name, **arguments))
 
     def send_content(self, channel: int, body: bytes, properties: dict[str, Any] | Raw | None = None) -> None:
@@ -131,7 +142,7 @@ class Wire:
             self._fill(8, deadline)
             version = tuple(self._buffer[4:8])
             del self._buffer[:8]
-            self._say(Event(0, f"protocol header AMQP {version}"))
+            self.record(Event(0, f"protocol header AMQP {version}"))
             return self._frame(deadline)
         kind, channel, size = struct.unpack(">BHI", self._buffer[:7])
         if not self._fill(size + 8, deadline):
@@ -163,9 +174,9 @@ class Wire:
     def _end(self) -> Event:
         for event in self._content.values():
             event.name += " (cut off)"
-            self._say(event)
+            self.record(event)
         self.ended, self.open = True, False
-        self._say(Event(0, "EOF"))
+        self.record(Event(0, "EOF"))
         return Event(0, "EOF")
 
     def _assemble(self, kind: int, channel: int, payload: bytes) -> Event | None:
@@ -191,7 +202,7 @@ class Wire:
         if event.name == "exchange.declare-ok" and channel is not None and channel.declares.popleft():
             event.name = "barrier"
             return
-        self._say(event)
+        self.record(event)
         if event.name in ("basic.ack", "basic.nack") and channel is not None:
             tag = event.arguments["delivery_tag"]
             channel.confirms.update(range(1 if event.arguments["multiple"] else tag, tag + 1))
@@ -208,9 +219,6 @@ class Wire:
                 self.send(0, "connection.close-ok")
         elif event.name == "connection.close-ok":
             self.open = False
-
-    def _say(self, event: Event) -> None:
-        self.record(event)
 
     def expect(self, channel: int, *names: str) -> Event | None:
         """Read until one of `names` comes on `channel`; None when the channel or the connection ends first."""

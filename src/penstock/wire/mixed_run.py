@@ -3,8 +3,8 @@
 What it owns: `scan_mixed`, which takes consecutive messages with the same publish frame from a buffer, and the quick
 reading of *plain* properties: those with nothing in them that concerns the broker but delivery mode and priority.
 Publishers of small messages send many before they wait, each with a message-id or a timestamp of its own; taking them
-in one loop costs a fraction of taking them one by one. `content.scan_run` is the faster sister for messages that differ in
-their bodies only, `content.read_content` the careful one for everything else.
+in one loop costs a fraction of taking them one by one. `content.scan_run` is the faster sister for messages that differ
+in their bodies only, `content.read_content` the careful one for everything else.
 
 Life of the data: entries are cut from the buffer, with one envelope for neighbours whose properties are equal.
 

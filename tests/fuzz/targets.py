@@ -1,0 +1,137 @@
+"""What is fed with arbitrary bytes: one function per decoder. Each swallows declared errors and checks what it decoded.
+
+Shared by the hypothesis tests and by `with_atheris`. A target fails by raising anything that is not declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock import limits
+from penstock.errors import AmqpError, ConnectionException
+from penstock.fields import Field, Table
+from penstock.server import auth
+from penstock.wire.content import read_content, scan_run
+from penstock.wire.methods import Method, decode_method
+from penstock.wire.properties import Properties, decode_properties, encode_properties
+from penstock.wire.tables import decode_table, encode_table, table_to_python
+
+WIRE_CODES = (501, 502, 503)
+
+
+def decoded(call: Callable[[], Method | Properties | tuple[Table, int]]) -> object | None:
+    """What the call returns; None when it refuses the bytes as it should."""
+    try:
+        return call()
+    except ConnectionException as error:
+        assert error.reply_code in WIRE_CODES, error
+        return None
+
+
+def check_table(table: Table) -> None:
+    """It keeps the limits, and what is written from it is read back as the same."""
+    depth, items = measure(table)
+    assert depth <= limits.TABLE_DEPTH_MAX
+    assert items <= limits.TABLE_ITEMS_MAX
+    table_to_python(table)
+    raw = encode_table(table)
+    assert decode_table(raw, 0, len(raw)) == (table, len(raw))
+
+
+def measure(table: Table) -> tuple[int, int]:
+    """How deep a table is, and how many fields it has with all that is in it."""
+    depth, items = 0, 0
+    level: list[Field] = [("F", table)]
+    while level:
+        depth += 1
+        inner: list[Field] = []
+        for _, value in level:
+            held = list(value.values()) if isinstance(value, dict) else value
+            assert isinstance(held, list)
+            items += len(held)
+            inner += [field for field in held if field[0] in "FA"]
+        level = inner
+    return depth, items
+
+
+def fuzz_method(data: bytes) -> None:
+    method = decoded(lambda: decode_method(data, 0, len(data)))
+    if isinstance(method, Method):
+        raw = method.encode()
+        assert decode_method(raw, 0, len(raw)) == method
+        # Only the position matters, not what stands around it.
+        assert decode_method(b"\xff" + data + b"\xff", 1, len(data) + 1) == method
+
+
+def fuzz_table(data: bytes) -> None:
+    found = decoded(lambda: decode_table(data, 0, len(data)))
+    if isinstance(found, tuple):
+        table, end = found
+        assert 4 <= end <= len(data)
+        check_table(table)
+
+
+def fuzz_properties(data: bytes) -> None:
+    properties = decoded(lambda: decode_properties(data))
+    if isinstance(properties, Properties):
+        assert decode_properties(encode_properties(properties)) == properties
+        if properties.headers is not None:
+            check_table(properties.headers)
+
+
+def fuzz_content(data: bytes) -> None:
+    try:
+        content = read_content("exchange", "key", data)
+    except AmqpError as error:
+        assert error.reply_code in (*WIRE_CODES, 406), error
+        return
+    # What is delivered must be readable for the receiver, and must not tell it the BCC.
+    headers = decode_properties(content.envelope.properties).headers
+    assert not content.bcc or "BCC" not in (headers or {})
+    assert content.envelope.expiration_ms >= -1
+
+
+def fuzz_sasl_plain(data: bytes) -> None:
+    check_sasl("PLAIN", data)
+
+
+def fuzz_sasl_amqplain(data: bytes) -> None:
+    check_sasl("AMQPLAIN", data)
+
+
+def check_sasl(mechanism: str, data: bytes) -> None:
+    try:
+        user, password = auth.read_response(mechanism, data)
+    except auth.BadResponse:
+        return
+    assert isinstance(user, str)
+    assert isinstance(password, bytes)
+    # Nothing is made up: both stand in the response.
+    assert user.encode() in data
+    assert password in data
+
+
+def fuzz_scan_run(data: bytes) -> None:
+    """The first bytes say how long the prefix and the bodies are; the rest is scanned."""
+    if len(data) < 3:
+        return
+    prefix_size, body_size, data = data[0] % 32 + 1, data[1] % 16 + 1, data[2:]
+    prefix = data[:prefix_size]
+    bodies: list[bytes] = []
+    end = scan_run(data, 0, prefix, body_size, bodies)
+    assert end <= len(data)
+    assert b"".join([prefix + body for body in bodies]) == data[:end]
+    for body in bodies:
+        assert len(body) == body_size + 1
+        assert body[-1] == 0xCE
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "method": fuzz_method,
+    "table": fuzz_table,
+    "properties": fuzz_properties,
+    "content": fuzz_content,
+    "sasl_plain": fuzz_sasl_plain,
+    "sasl_amqplain": fuzz_sasl_amqplain,
+    "scan_run": fuzz_scan_run,
+}
