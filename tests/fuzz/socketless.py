@@ -36,7 +36,7 @@ class MemoryTransport(asyncio.Transport):
         # Counts everything that happens here.
         self.activity = 0
         # False: what is written stays in the buffer, as with a client that has stopped reading.
-        self._client_reads = client_reads
+        self.client_reads = client_reads
         self._high_bytes = 64 * 1024
         self._writing_paused = False
         self._reading_paused = False
@@ -51,7 +51,7 @@ class MemoryTransport(asyncio.Transport):
         if self._closing:
             return
         self.written += data
-        if not self._client_reads and not self._writing_paused and len(self.written) > self._high_bytes:
+        if not self.client_reads and not self._writing_paused and len(self.written) > self._high_bytes:
             self._writing_paused = True
             self.protocol.pause_writing()
 
@@ -59,7 +59,7 @@ class MemoryTransport(asyncio.Transport):
         self._high_bytes = high or self._high_bytes
 
     def get_write_buffer_size(self) -> int:
-        return 0 if self._client_reads else len(self.written)
+        return 0 if self.client_reads else len(self.written)
 
     def pause_reading(self) -> None:
         self._reading_paused = True
@@ -104,6 +104,16 @@ class MemoryTransport(asyncio.Transport):
         while self._unread and self.is_reading():
             self.activity += 1
             self.protocol.data_received(self._unread.pop(0))
+
+    def client_reads_on(self) -> bytes:
+        """The client empties the server's buffer once; what was in it."""
+        data = bytes(self.written)
+        self.written.clear()
+        if self._writing_paused:
+            self._writing_paused = False
+            self.activity += 1
+            self._loop.call_soon(self.protocol.resume_writing)
+        return data
 
     def holds_unread(self) -> bool:
         return bool(self._unread) and not self._closing
@@ -216,7 +226,7 @@ class SocketlessServer:
             before = self._activity()
             await asyncio.sleep(0)
             quiet = quiet + 1 if self._activity() == before else 0
-            while any(transport.holds_unread() for transport in self._transports):
+            while any(transport.holds_unread() and transport.client_reads for transport in self._transports):
                 await asyncio.sleep(0.001)
                 quiet = 0
                 assert time.monotonic() < stop_at, "the server does not read on"

@@ -30,7 +30,7 @@ from tests.contract.model import GONE, PENDING, READY, BackingModel, content
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 EXAMPLES, STEPS = (5_000, 100) if DEEP else (200, 50)
-# A restart empties what keeps nothing: not before there is something to lose.
+# A restart of what keeps nothing leaves an empty queue: not too often.
 RESTART_AFTER_STEPS = 20
 PURGE_FROM = 12
 
@@ -194,10 +194,10 @@ class BackingMachine(RuleBasedStateMachine):
         verb, state = (self.bq.requeue, READY) if back else (self.bq.ack, GONE)
         assert verb(seq_ids) == self.model.settle(seq_ids, state)
 
-    @some_pending
-    @rule(stride=st.integers(1, 3), backwards=st.booleans())
-    def requeue_many(self, stride: int, backwards: bool) -> None:
-        """As when a channel closes; with a stride, holes are left."""
+    @rule(count_max=COUNTS, stride=st.integers(1, 3), backwards=st.booleans())
+    def take_and_return(self, count_max: int, stride: int, backwards: bool) -> None:
+        """As when a channel closes with messages on their way; a stride leaves holes."""
+        self.consume(count_max)
         seq_ids = [held.seq_id for held in self.model.in_state(PENDING)][::stride]
         if backwards:
             seq_ids.reverse()
@@ -245,10 +245,12 @@ class BackingMachine(RuleBasedStateMachine):
         self.bq.timeout()
         self.bq.invoke("another", lambda inner: inner.delete_and_terminate())
 
-    @precondition(lambda self: self.steps >= RESTART_AFTER_STEPS)
-    @rule(clean=st.booleans())
-    def restart(self, clean: bool) -> None:
+    @precondition(lambda self: self.backing.spec.survives or self.steps >= RESTART_AFTER_STEPS)
+    @rule(clean=st.booleans(), drained=st.booleans())
+    def restart(self, clean: bool, drained: bool) -> None:
         self.steps = 0
+        if drained:
+            self.drain_confirmed()
         if clean:
             self.backing.restart()
         else:

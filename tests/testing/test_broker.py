@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import aio_pika
 import amqp
@@ -173,9 +175,8 @@ async def use_with_aio_pika(url: str) -> bytes:
 
 
 def test_aio_pika_can_use_the_url_whatever_is_in_it() -> None:
-    import asyncio
-
-    with Broker(STRANGE) as broker:
+    # It takes slashes from both ends of a vhost and decodes twice, so those are left out.
+    with Broker(replace(STRANGE, vhosts=["a b/ü"])) as broker:
         assert asyncio.run(use_with_aio_pika(broker.url)) == b"hello"
 
 

@@ -203,6 +203,8 @@ class VHost(QueueOwner):
         described = f"queue '{name}' in vhost '{self.name}'"
         args.check_queue_arguments(arguments, described)
         args.check_quorum_properties(arguments, durable, auto_delete, owner is not None, described)
+        # An exclusive queue goes with its connection: it does not count as durable, whatever the client says.
+        durable = durable and owner is None
         if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.QUEUES_PER_VHOST_MAX} queues already")
         callback = AsyncCallbackTo()
@@ -228,7 +230,7 @@ class VHost(QueueOwner):
         if queue.exclusive_owner is not owner:
             raise self._locked(queue)
         described = queue.describe()
-        args.check_equal("durable", described, durable, queue.durable)
+        args.check_equal("durable", described, durable and owner is None, queue.durable)
         args.check_equal("auto_delete", described, auto_delete, queue.auto_delete)
         args.check_equal_arguments(args.COMPARED_QUEUE_ARGUMENTS, described, arguments, queue.arguments)
 

@@ -65,14 +65,14 @@ def serve(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
     )
     try:
-        config = _config(host, port, users, vhosts, memory_limit)
+        config = serve_config(host, port, users, vhosts, memory_limit)
         run(config, as_json)
     except StartupError as error:
         click.echo(f"penstock: {error}", err=True)
         sys.exit(EXIT_STARTUP)
 
 
-def _config(
+def serve_config(
     host: str | None, port: int | None, users: tuple[str, ...], vhosts: tuple[str, ...], memory_limit: int | None
 ) -> Config:
     config = config_from_environment(os.environ)

@@ -112,10 +112,12 @@ class Queue(Availability):
         self.published_count += count
         props: MessageProps | None = None
         if envelope.expiration_ms >= 0:
-            if envelope.expiration_ms == 0 and self.consumers.highest_active_priority() is None:
+            if envelope.expiration_ms == 0 and self._nobody_takes_it_now():
                 self._discard(envelope, bodies, confirm)
                 return
-            expiry_ms = self._clock.wall_ms() + (envelope.expiration_ms or EXPIRES_AT_ONCE_MS)
+            expiry_ms = self._clock.wall_ms() + envelope.expiration_ms
+            if envelope.expiration_ms == 0 and self.backing.is_empty():
+                expiry_ms += EXPIRES_AT_ONCE_MS
             self._note_expiry(expiry_ms)
             props = MessageProps(expiry_ms, confirm)
         else:
@@ -140,6 +142,10 @@ class Queue(Availability):
         self.consumers.notify_available(len(entries))
         if confirm is not None:
             self.settle_confirms()
+
+    def _nobody_takes_it_now(self) -> bool:
+        """A message would be at the head, and no consumer waits for it."""
+        return self.backing.is_empty() and self.consumers.highest_active_priority() is None
 
     def _discard(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None) -> None:
         self.backing.discard(envelope, bodies, None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.broker.direct_reply import ReplyReceiver
-from penstock.errors import frame_error, precondition_failed, unexpected_frame
+from penstock.errors import ChannelException, frame_error, precondition_failed, unexpected_frame
 from penstock.message import FRAME_END, Entry, Envelope
 from penstock.queues.confirms import ConfirmLedger, ConfirmSink
 from penstock.queues.unacked import Span, Unacked
@@ -62,6 +62,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_state = NO_CONTENT
         self._content_route: PublishRoute | None = None
         self._content_prepared: Prepared | None = None
+        self._content_error: ChannelException | None = None
         self._content_size = 0
         self._content_received = 0
         self._content_parts: list[bytes] = []
@@ -106,6 +107,11 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_state = EXPECT_HEADER
         self._content_route = route
 
+    def begin_refused_content(self, error: ChannelException) -> None:
+        """A basic.publish was refused. As in RabbitMQ the channel closes when its content has come, which is not kept."""
+        self._content_state = EXPECT_HEADER
+        self._content_error = error
+
     def in_content(self) -> bool:
         return self._content_state != NO_CONTENT
 
@@ -127,14 +133,13 @@ class Channel(ConfirmSink, ReplyReceiver):
             raise unexpected_frame(f"expected content header for class 60, got one for class {got} instead")
         if payload[2:4] != b"\x00\x00":
             raise unexpected_frame(self.content_complaint())
-        route = self._content_route
-        assert route is not None
         self._content_size = int.from_bytes(payload[4:12], "big")
         self._content_received = 0
         # From here on the channel is only closed between messages: reset before anything may raise.
         self._content_state = EXPECT_BODY
         self.check_size(self._content_size)
-        self._content_prepared = route.prepare(payload[frames.CONTENT_HEADER_BYTES :])
+        if self._content_route is not None:
+            self._content_prepared = self._content_route.prepare(payload[frames.CONTENT_HEADER_BYTES :])
         if self._content_size == 0:
             self._finish_content()
 
@@ -149,12 +154,15 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_received += len(payload)
         if self._content_received > self._content_size:
             raise frame_error("content body is larger than its header says")
-        self.connection.count_partial(len(payload))
-        self._content_parts.append(payload)
+        if self._content_error is None:
+            self.connection.count_partial(len(payload))
+            self._content_parts.append(payload)
         if self._content_received == self._content_size:
             self._finish_content()
 
     def _finish_content(self) -> None:
+        if self._content_error is not None:
+            raise self._content_error
         route, prepared = self._content_route, self._content_prepared
         assert route is not None
         assert prepared is not None
@@ -168,6 +176,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_state = NO_CONTENT
         self._content_route = None
         self._content_prepared = None
+        self._content_error = None
         self.connection.count_partial(-sum(len(part) for part in self._content_parts))
         self._content_parts = []
 

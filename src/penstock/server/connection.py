@@ -235,10 +235,10 @@ class Connection(asyncio.Protocol):
             fed[queue] = None
 
     def count_partial(self, size: int) -> None:
-        """Content that was received in part; bounded over all channels of the connection."""
-        self._partial_bytes += size
-        if self._partial_bytes > limits.PARTIAL_CONTENT_BYTES_MAX:
+        """Content that was received in part, or waits for its commit; bounded over all channels of the connection."""
+        if size > 0 and self._partial_bytes + size > limits.PARTIAL_CONTENT_BYTES_MAX:
             raise resource_error("too much unfinished content on this connection")
+        self._partial_bytes += size
 
     def has_capability(self, name: str) -> bool:
         return self.capabilities.get(name) is True
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
         self.close_with(internal_error("internal error"), 0)
 
     def read_header(self, data: bytes) -> int:
-        """The protocol header, if it is still expected; returns how many bytes it took."""
+        """The protocol header, if it is still expected; returns how many bytes it took, -1 while it is incomplete."""
         return self._handshake.read_header(data)
 
     def on_handshake_method(self, method: methods.Method) -> None:
@@ -297,7 +297,8 @@ class Connection(asyncio.Protocol):
     def close_with(self, error: AmqpError, index: int) -> None:
         """The broker closes the connection and waits a little for the client to agree."""
         if self.closing:
-            self.abort()
+            # What a client sends after our close is read and thrown away: closing with unread input would reset the
+            # connection, and the client might never see why.
             return
         log.warning("connection %s closed: %s", self.peer, ascii(error.reply_text))
         self.closing = True

@@ -126,7 +126,10 @@ def on_channel_frame(connection: Connection, kind: int, number: int, data: bytes
 def handle(channel: Channel, method: methods.Method) -> None:
     """Run a method; raises AmqpError for whatever is wrong with it."""
     if isinstance(method, methods.BasicPublish):
-        channel.begin_content(PublishRoute(channel, method, b""))
+        try:
+            channel.begin_content(PublishRoute(channel, method, b""))
+        except ChannelException as error:
+            channel.begin_refused_content(error)
         return
     handler = HANDLERS.get(method.INDEX)
     if handler is None:

@@ -79,13 +79,16 @@ class Handshake:
         self._connection.drop()
 
     def read_header(self, data: bytes) -> int:
-        """Take the protocol header; return how many bytes. Anything else is answered with ours, and goodbye."""
+        """Take the protocol header; return how many bytes, -1 while it is not all there.
+
+        Anything else is answered with our header, and goodbye.
+        """
         if self._expected != HEADER:
             return 0
         connection = self._connection
         size = len(frames.PROTOCOL_HEADER)
         if len(data) < size and any(header.startswith(data) for header in ACCEPTED_HEADERS):
-            return 0
+            return -1
         if data[:size] not in ACCEPTED_HEADERS:
             log.warning("connection %s closed: bad protocol header %r", connection.peer, data[:8])
             self._expected = REFUSED

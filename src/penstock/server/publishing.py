@@ -90,6 +90,7 @@ class PublishRoute:
                 self.exchange,
                 self.routing_key,
                 wire_address(self.exchange, self.routing_key),
+                fits_in_frame,
                 min(fits_in_frame, connection.broker.config.message_bytes_max),
             )
         return self._mixed
@@ -114,11 +115,13 @@ class PublishRoute:
         self._check()
         content = read_content(self.exchange, self.routing_key, properties)
         self._check_user_id(content)
-        if content.reply_to == direct_reply.PSEUDO_QUEUE:
+        is_request = content.reply_to == direct_reply.PSEUDO_QUEUE
+        if is_request:
             self._replace_reply_to(content)
-            # The channel's reply address may change without the topology.
-            version = -1
         self.prepared = prepared = self._route(content, properties, version)
+        if is_request:
+            # The channel's reply address may change without the topology.
+            prepared.version = -1
         return prepared
 
     def _route(self, content: ContentInfo, properties: bytes, version: int) -> Prepared:

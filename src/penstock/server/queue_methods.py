@@ -52,18 +52,16 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
     connection = channel.connection
     vhost = connection.vhost
     owner = connection if method.exclusive else None
-    # An exclusive queue goes with its connection: RabbitMQ does not count it as durable whatever the client says.
-    durable = method.durable and not method.exclusive
     if name == "":
         name = vhost.new_queue_name()
         connection.user.require(CONFIGURE, "queue", name, vhost.name)
-        queue = vhost.declare_server_named_queue(name, durable, method.auto_delete, owner, method.arguments)
+        queue = vhost.declare_server_named_queue(name, method.durable, method.auto_delete, owner, method.arguments)
         is_new = True
     else:
         vhost.check_queue_name(name)
         connection.user.require(CONFIGURE, "queue", name, vhost.name)
         is_new = name not in vhost.queues
-        queue = vhost.declare_queue(name, durable, method.auto_delete, owner, method.arguments)
+        queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
     if is_new:
         for note in queue_notes(method.arguments):
             log.warning("%s declared with %s", queue.describe(), note)

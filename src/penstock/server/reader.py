@@ -85,6 +85,8 @@ class FrameReader:
         end = len(data)
         if not connection.opened:
             pos = connection.read_header(data)
+            if pos < 0:
+                return 0
         while end - pos >= limits.FRAME_HEAD_BYTES:
             hot = self._hot
             if hot is not None and data.startswith(hot.prefix, pos):
@@ -151,9 +153,12 @@ class FrameReader:
         frame = data[pos:stop]
         route = self._routes.get(frame)
         try:
+            whole = self._whole_content(channel, data, stop, end)
+            if whole is None and route is None:
+                dispatch.on_frame(connection, frames.METHOD, number, data, pos + 7, stop - 1)
+                return stop
             if route is None:
                 route = self._remember_route(channel, frame)
-            whole = self._whole_content(channel, data, stop, end)
             if whole is None:
                 channel.begin_content(route)
                 return stop
@@ -211,6 +216,7 @@ class FrameReader:
         body_frame = pos + size + 8
         if (
             size < frames.CONTENT_HEADER_BYTES + 2
+            or size > self._connection.frame_bytes_max - limits.FRAME_OVERHEAD_BYTES
             or body_frame > end
             or data[body_frame - 1] != frames.END
             or not data.startswith(frames.CONTENT_HEADER_START, pos + 7)

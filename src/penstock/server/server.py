@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
@@ -74,7 +75,7 @@ class Server:
         """Stop listening, tell the clients why, wait for them a little, and cut those that do not answer."""
         self._stopping = True
         if self._listener is not None:
-            self._listener.close()
+            await self._stop_listening(self._listener)
         for connection in list(self.connections):
             if connection.opened:
                 connection.close_with(AmqpError(320, "broker forced connection closure with reason 'shutdown'"), 0)
@@ -93,6 +94,20 @@ class Server:
                 timer.cancel()
         self.flow.close()
         log.info("Server stopped")
+
+    async def _stop_listening(self, listener: asyncio.Server) -> None:
+        """Accept nobody any more, and refuse those who were accepted a moment ago.
+
+        asyncio makes their transports in a later turn of the loop, and fails to, without closing the socket, when the
+        listener is closed by then (Server._attach). So it stops accepting first, and the listener is closed last.
+        """
+        for listening in listener.sockets:
+            # Windows: not offered, nor needed.
+            with contextlib.suppress(NotImplementedError):
+                self.loop.remove_reader(listening.fileno())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        listener.close()
 
     # --- connections ----------------------------------------------------------------------------------
 

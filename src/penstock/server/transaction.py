@@ -25,8 +25,13 @@ class Transaction:
         # Routed when they were published; queues that are deleted before the commit drop out.
         self._publishes: list[tuple[PublishRoute, Prepared, Sequence[bytes]]] = []
         self._settled: list[tuple[list[Span], int]] = []
+        # Counted by the connection until they are committed or forgotten.
+        self._bytes = 0
 
     def published(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+        size = sum(map(len, bodies))
+        self._channel.connection.count_partial(size)
+        self._bytes += size
         self._publishes.append((route, prepared, bodies))
 
     def settled(self, spans: list[Span], how: int) -> None:
@@ -34,6 +39,7 @@ class Transaction:
 
     def commit(self) -> None:
         """Do it all, on one thread and within one turn: nobody sees half of it."""
+        self._uncount()
         publishes, self._publishes = self._publishes, []
         settled, self._settled = self._settled, []
         channel = self._channel
@@ -45,7 +51,12 @@ class Transaction:
 
     def rollback(self) -> None:
         """Forget the publishes; acknowledged deliveries are unacknowledged again."""
+        self._uncount()
         self._publishes.clear()
         settled, self._settled = self._settled, []
         for spans, _ in settled:
             self._channel.unacked.restore(spans)
+
+    def _uncount(self) -> None:
+        self._channel.connection.count_partial(-self._bytes)
+        self._bytes = 0

@@ -30,10 +30,25 @@ NOT_PLAIN: Final = 0x2000 | 0x0200 | 0x0100 | 0x0010 | 0x0003
 class MixedRoute:
     """What stays the same in a run: where the messages go, and the frames around them."""
 
-    __slots__ = ("address", "body_head", "body_size_max", "exchange", "header_head", "publish_frame", "routing_key")
+    __slots__ = (
+        "address",
+        "body_head",
+        "body_size_max",
+        "exchange",
+        "header_head",
+        "payload_max",
+        "publish_frame",
+        "routing_key",
+    )
 
     def __init__(
-        self, publish_frame: bytes, exchange: str, routing_key: str, address: bytes, body_size_max: int
+        self,
+        publish_frame: bytes,
+        exchange: str,
+        routing_key: str,
+        address: bytes,
+        payload_max: int,
+        body_size_max: int,
     ) -> None:
         self.publish_frame = publish_frame
         self.exchange = exchange
@@ -43,7 +58,8 @@ class MixedRoute:
         # The type and channel of the header frame and of the body frame.
         self.header_head = b"\x02" + publish_frame[1:3]
         self.body_head = b"\x03" + publish_frame[1:3]
-        # What fits into one frame and is not too large for the broker.
+        # What fits into one frame; and for the body, is not too large for the broker either.
+        self.payload_max = payload_max
         self.body_size_max = body_size_max
 
 
@@ -66,12 +82,9 @@ def scan_mixed(route: MixedRoute, data: bytes, pos: int, entries: list[Entry]) -
         if head != last_head:
             # Type, channel, size, class and weight of the header frame: checked once, compared afterwards.
             size = int.from_bytes(head[3:7], "big")
-            if (
-                len(head) < 11
-                or head[0:3] != route.header_head
-                or head[7:11] != frames.CONTENT_HEADER_START
-                or size < 14
-            ):
+            if head[0:3] != route.header_head or head[7:11] != frames.CONTENT_HEADER_START:
+                break
+            if not 14 <= size <= route.payload_max:
                 break
             last_head = head
             body_frame_offset = size + 8

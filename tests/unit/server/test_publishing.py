@@ -116,3 +116,20 @@ def test_a_request_without_a_consumer_for_the_reply_is_refused_also_when_there_w
     [close] = client.read()
     assert close.reply_text == "PRECONDITION_FAILED - fast reply consumer does not exist"
     assert ready(bench, "q") == [1]
+
+
+def test_a_route_of_requests_follows_the_topology_too(bench: Bench) -> None:
+    client = bench.client()
+    client.call(Basic.Consume(0, REPLY_TO, "replies", no_ack=True))
+    first = bench.queue("q")
+    client.publish("", "q", b"request", reply_to=REPLY_TO)
+    bench.vhost.delete_queue(first, False, False)
+    bench.queue("q")
+    client.publish("", "q", b"request", reply_to=REPLY_TO)
+    assert client.read() == []
+    assert ready(bench, "q") == [1]
+    bench.vhost.bind_queue("amq.fanout", bench.queue("q1"), "", {})
+    client.publish("amq.fanout", "", b"request", reply_to=REPLY_TO)
+    bench.vhost.bind_queue("amq.fanout", bench.queue("q2"), "", {})
+    client.publish("amq.fanout", "", b"request", reply_to=REPLY_TO)
+    assert ready(bench, "q1", "q2") == [2, 1]

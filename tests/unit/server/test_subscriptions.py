@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pamqp import commands
+from pamqp import base, commands
 from wire_bench import Bench, Client
 
 Basic = commands.Basic
@@ -117,6 +118,16 @@ STEPS = st.one_of(
 )
 
 
+SETTLEMENTS: dict[str, Callable[[int], base.Frame]] = {
+    "ack": lambda tag: Basic.Ack(tag),
+    "nack": lambda tag: Basic.Nack(tag, False, False),
+    "requeue": lambda tag: Basic.Nack(tag, False, True),
+    "reject": lambda tag: Basic.Reject(tag, True),
+    "ack all": lambda tag: Basic.Ack(tag, True),
+    "requeue all": lambda tag: Basic.Nack(tag, True, True),
+}
+
+
 class AnyClient:
     """A client that does anything with what it was sent. Two consumers on one channel, one on another connection."""
 
@@ -133,7 +144,6 @@ class AnyClient:
 
     def do(self, step: str, number: int) -> None:
         client = self.client
-        chosen = self.unsettled[number % len(self.unsettled)] if self.unsettled else None
         if step == "publish":
             self.publisher.publish("", "q", *[b"x"] * number)
         elif step == "consume" and self.tag_number < 6:
@@ -150,20 +160,10 @@ class AnyClient:
             client.connection.resume_writing()
         elif step in ("channel prefetch", "consumer prefetch"):
             client.send(Basic.Qos(0, number, step == "channel prefetch"))
-        elif step.endswith("all") and self.unsettled:
-            last = self.unsettled[-1]
-            client.send(Basic.Ack(last, True) if step == "ack all" else Basic.Nack(last, True, True))
-            self.unsettled.clear()
-        elif chosen is not None:
-            self.unsettled.remove(chosen)
-            client.send(
-                {
-                    "ack": Basic.Ack(chosen),
-                    "nack": Basic.Nack(chosen, False, False),
-                    "requeue": Basic.Nack(chosen, False, True),
-                    "reject": Basic.Reject(chosen, True),
-                }[step]
-            )
+        elif step in SETTLEMENTS and self.unsettled:
+            tag = self.unsettled[-1] if step.endswith("all") else self.unsettled[number % len(self.unsettled)]
+            client.send(SETTLEMENTS[step](tag))
+            self.unsettled = [] if step.endswith("all") else [other for other in self.unsettled if other != tag]
 
     def check(self) -> None:
         frames = self.client.read()
@@ -180,7 +180,7 @@ class AnyClient:
         self.queue.consumers.check_invariants()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=120)
 @given(st.lists(STEPS, min_size=5, max_size=40))
 def test_no_consumer_with_credit_is_left_beside_a_waiting_message(steps: list[tuple[str, int]]) -> None:
     anyone = AnyClient()
