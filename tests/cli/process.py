@@ -55,8 +55,12 @@ class ServeProcess:
     def client(self, **arguments: Any) -> Client:
         """A client that has logged in, with channel 1 open."""
         client = Client("127.0.0.1", self.port)
-        client.handshake(**arguments)
-        client.open_channel(1)
+        try:
+            client.handshake(**arguments)
+            client.open_channel(1)
+        except BaseException:
+            client.drop()
+            raise
         return client
 
     def wait_until_logged(self, text: str) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame, header
 
 from tests.cli.conftest import Serve
 from tests.cli.process import environment
@@ -86,7 +86,7 @@ def test_a_port_in_use_is_said_with_what_to_do(serve: Serve) -> None:
         client.barrier(1)
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.255", "a..b"])
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "198.51.100.1", "a..b"])
 def test_a_host_that_cannot_be_listened_on_is_said_without_talk_of_ports(host: str, serve: Serve) -> None:
     broker = serve("--host", host, "--port", "0")
     assert broker.wait_until_it_ends() == 1
@@ -100,7 +100,7 @@ def test_users_vhosts_and_port_come_from_options(serve: Serve) -> None:
     for user, password, vhost in (("alice", "p:w", "one"), ("alice", "p:w", "two"), ("bob", "ü€", "two")):
         with broker.client(user=user, password=password, vhost=vhost) as client:
             client.declare(1, "q")
-    with pytest.raises(ConnectionEnded, match="ACCESS_REFUSED|Connection.Close"):
+    with pytest.raises(ConnectionEnded, match="ACCESS_REFUSED"):
         broker.client()
 
 
@@ -132,8 +132,8 @@ def test_the_memory_limit_blocks_publishers(serve: Serve) -> None:
 def test_the_log_level_is_kept(serve: Serve) -> None:
     broker = serve("--port", "0", "--log-level", "error").ready()
     with broker.client() as client:
-        client.socket.sendall(b"garbage!")
-        client.expect_end()
+        client.socket.sendall(b"\x09\x00\x00\x00\x00\x00\x00\xce")
+        assert client.expect(commands.Connection.Close).reply_code == 501
     broker.process.send_signal(signal.SIGTERM)
     assert broker.wait_until_it_ends() == 0
     assert broker.log == ""
@@ -142,13 +142,16 @@ def test_the_log_level_is_kept(serve: Serve) -> None:
 def test_names_that_clients_choose_cannot_forge_log_lines(serve: Serve) -> None:
     broker = serve("--port", "0").ready()
     forged = "x\n2030-01-01 00:00:00,000 [ERROR] penstock.server: forged"
+    # Set afterwards: pamqp refuses to make methods with such names.
+    purge, publish = commands.Queue.Purge(0, "x"), commands.Basic.Publish(0, "x", "x")
+    purge.queue = publish.exchange = forged
     with broker.client() as client:
-        client.send(1, commands.Queue.Declare(0, forged, passive=True))
-        client.expect(commands.Channel.Close)
-        client.send(1, commands.Channel.CloseOk())
+        client.send(1, purge)
+        assert forged in client.expect(commands.Channel.Close).reply_text
         client.open_channel(2)
-        client.send(2, commands.Basic.Consume(0, forged, forged))
-        client.expect(commands.Channel.Close)
+        client.send(2, publish)
+        client.socket.sendall(frame.marshal(header.ContentHeader(0, 0, commands.Basic.Properties()), 2))
+        assert forged in client.expect(commands.Channel.Close).reply_text
     for arguments in ({"user": forged}, {"vhost": forged}):
         with pytest.raises(ConnectionEnded):
             broker.client(**arguments)

@@ -30,7 +30,7 @@ M = TypeVar("M", bound=base.Frame)
 
 
 class ConnectionEnded(Exception):
-    """The broker closed the socket."""
+    """The broker closed the connection or the socket."""
 
 
 @dataclass
@@ -191,6 +191,9 @@ class Client:
             if wanted(event):
                 return event
             self._events.append(event)
+            if isinstance(event[1], commands.Connection.Close):
+                # Nothing else will come.
+                raise ConnectionEnded(f"{event[1].reply_text} while waiting for {what}")
 
     def _last_words(self) -> list[str]:
         return [f"{event}" for _, event in list(self._events)[-3:] if not isinstance(event, Message)]

@@ -102,9 +102,7 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> None:
     tag = channel.take_tags(1)
     if not method.no_ack:
         channel.unacked.add(tag, 1, UnackedRun(queue, None, run.first_seq_id - tag))
-    channel.send(
-        methods.BasicGetOk(tag, run.redelivered, envelope.exchange, envelope.routing_key, queue.available_count())
-    )
+    channel.send(methods.BasicGetOk(tag, run.redelivered, envelope.exchange, envelope.routing_key, len(queue)))
     connection.send_content(channel.number, envelope.properties, body)
 
 

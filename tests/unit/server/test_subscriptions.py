@@ -174,7 +174,7 @@ class AnyClient:
         assert len(channel.unacked) == len(self.unsettled)
         subscriptions = [*channel.subscriptions.values(), *self.other.channel().subscriptions.values()]
         for subscription in subscriptions:
-            assert subscription.unacked_count >= 0
+            assert 0 <= subscription.unacked_count <= (subscription.prefetch_count or len(self.unsettled) + 2)
             if len(self.queue):
                 assert not subscription.wants_work(), "a consumer with credit was left beside a waiting message"
         self.queue.consumers.check_invariants()
