@@ -86,7 +86,7 @@ SCRIPT = """
                     client.handshake(user=user, password=password)
                     print(host, user, "entered")
                 except ConnectionEnded as ended:
-                    print(host, user, "refused" if "403" in str(ended) or "Close" in str(ended) else ended)
+                    print(host, user, "refused" if "ACCESS_REFUSED" in str(ended) else ended)
 """
 
 

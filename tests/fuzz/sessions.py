@@ -175,7 +175,9 @@ class SessionWriter:
         elif self._rarely():
             arguments = {"x-browse": ("t", True)}
         no_ack, exclusive = self._half(), self._rarely() and self._rarely()
-        self._say(methods.BasicConsume(self._queue(), tag, False, no_ack, exclusive, self._rarely(), arguments), channel)
+        self._say(
+            methods.BasicConsume(self._queue(), tag, False, no_ack, exclusive, self._rarely(), arguments), channel
+        )
 
     def cancel(self) -> None:
         channel = self._channel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable
+from types import TracebackType
 
 from penstock.wire import frames, methods
 
@@ -90,7 +91,12 @@ class InnocentClient:
             self._send(left)
             self._hear_until(lambda heard: len(heard.methods_only()) == len(left))
 
-    def close(self) -> None:
+    def __enter__(self) -> InnocentClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._socket.close()
 
 

@@ -74,7 +74,9 @@ def publish_runs(draw: st.DrawFn) -> Stage:
         payloads = [draw(bodies(channel, key)) for _ in range(count)]
     part_bytes = draw(st.sampled_from([0, 0, 0, 7]))
     return [
-        frame for payload in payloads for frame in publish(channel, exchange, key, payload, props, mandatory, part_bytes)
+        frame
+        for payload in payloads
+        for frame in publish(channel, exchange, key, payload, props, mandatory, part_bytes)
     ]
 
 

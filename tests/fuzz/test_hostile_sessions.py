@@ -20,10 +20,10 @@ from .socketless import Complaints
 class Arena:
     """A broker, an innocent client, and what there was before the first attack."""
 
-    def __init__(self, broker: Broker, complaints: Complaints) -> None:
+    def __init__(self, broker: Broker, innocent: InnocentClient, complaints: Complaints) -> None:
         self.broker = broker
+        self.innocent = innocent
         self.complaints = complaints
-        self.innocent = InnocentClient(broker.port)
         self.check_service()
         self.before = broker.call(Census.of)
         self.weight = broker.call(weigh)
@@ -50,10 +50,8 @@ def arena() -> Iterator[Arena]:
     loggers = [logging.getLogger("penstock"), logging.getLogger("asyncio")]
     for logger in loggers:
         logger.addHandler(complaints)
-    with Broker() as broker:
-        found = Arena(broker, complaints)
-        yield found
-        found.innocent.close()
+    with Broker() as broker, InnocentClient(broker.port) as innocent:
+        yield Arena(broker, innocent, complaints)
     for logger in loggers:
         logger.removeHandler(complaints)
 

@@ -30,10 +30,10 @@ if [ ! -e "$folder/ready" ]; then
         tar -xzf "$folder/$project-$version.tar.gz" -C "$folder"
         wanted="$wanted $project==$version"
     done
-    # What the suites import besides the clients themselves.
+    # What the suites import besides the clients themselves. Without pytest-rerunfailures a test has one try.
     # shellcheck disable=SC2086
     timeout 600 "$folder/venv/bin/python" -m pip install --quiet $wanted \
-        pytest pytest-timeout pytest-rerunfailures pytest-subtests pytest-order pytest-celery redis pydantic
+        pytest pytest-timeout pytest-subtests pytest-order pytest-celery redis pydantic
     touch "$folder/ready"
 fi
 

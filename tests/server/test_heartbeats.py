@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pamqp import commands, heartbeat
 
 from tests.interop.deadline import wait_until
@@ -50,6 +51,7 @@ def test_a_silent_client_is_dropped_and_its_messages_go_to_another(start_broker:
     assert connection_count(broker) == 1
 
 
+@pytest.mark.slow
 def test_a_publisher_that_is_not_read_is_not_taken_for_dead(start_broker: StartBroker, connect: Connect) -> None:
     broker = start_broker(memory_bytes_max=100_000)
     clock = connect(broker, heartbeat_s=1)

@@ -181,7 +181,8 @@ def test_many_clients_that_come_and_go_under_load_cost_others_nothing(broker: Br
 def test_clients_are_told_when_the_broker_stops(start_broker: StartBroker, connect: Connect, dial: Connect) -> None:
     broker = start_broker()
     client, half_way = connect(broker), dial(broker)
-    threading.Thread(target=broker.stop).start()
+    stopping = threading.Thread(target=broker.stop)
+    stopping.start()
     close = client.expect(commands.Connection.Close)
     assert close.reply_code == 320
     assert close.reply_text == "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
@@ -190,6 +191,7 @@ def test_clients_are_told_when_the_broker_stops(start_broker: StartBroker, conne
     half_way.expect_end()
     with pytest.raises(ConnectionEnded):
         half_way.expect(commands.Connection.Start)
+    stopping.join()
     broker.start()
 
 

@@ -55,7 +55,7 @@ def test_a_few_messages_in_one_go_are_dealt_evenly(count: int, broker: Broker, c
     for consumer in consumers:
         consumer.barrier(1)
         shares.append([message.body for message in consumer.waiting_messages()])
-    assert sorted(sum(shares, []), key=int) == bodies_of(count)
+    assert sorted([body for share in shares for body in share], key=int) == bodies_of(count)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
     for share in shares:
         assert share == sorted(share, key=int)

@@ -51,11 +51,16 @@ def test_a_client_that_connects_while_the_broker_stops_is_not_left_hanging() -> 
 
 
 def test_a_broker_that_failed_in_the_block_leaves_nothing() -> None:
-    with pytest.raises(ZeroDivisionError), Broker() as broker:
-        client = pika.BlockingConnection(pika.URLParameters(broker.url))
+    clients: list[pika.BlockingConnection] = []
+
+    def fail(url: str) -> None:
+        clients.append(pika.BlockingConnection(pika.URLParameters(url)))
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), Broker() as broker:
+        fail(broker.url)
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
-        client.process_data_events(time_limit=10)
+        clients[0].process_data_events(time_limit=10)
 
 
 def test_a_broker_that_could_not_start_leaves_nothing() -> None:

@@ -48,6 +48,20 @@ class Scheduler:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
+        try:
+            self._deliver()
+            self._flush()
+            if self._flow.holding:
+                self._flow.release()
+            self._after_turn()
+        finally:
+            # Whatever happens in a turn, the next one comes.
+            if self._working or self._talking:
+                self._loop.call_soon(self._turn)
+            else:
+                self._scheduled = False
+
+    def _deliver(self) -> None:
         working = self._working
         budget = limits.TURN_MESSAGES_MAX
         while working and budget > 0:
@@ -60,14 +74,12 @@ class Scheduler:
                 continue
             if connection.has_work():
                 working.append(connection)
+
+    def _flush(self) -> None:
         talking = self._talking
         self._talking = []
         for connection in talking:
-            connection.flush()
-        if self._flow.holding:
-            self._flow.release()
-        self._after_turn()
-        if working or self._talking:
-            self._loop.call_soon(self._turn)
-        else:
-            self._scheduled = False
+            try:
+                connection.flush()
+            except Exception:
+                connection.failed()
