@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from penstock.queues.confirms import ConfirmLedger, ConfirmSink, PublishedRun
 
-EXAMPLES, STEPS = (5_000, 100) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
+EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
 OPEN, SETTLED, REFUSED = "open", "settled", "refused"
 
 

@@ -19,7 +19,7 @@ from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.queue import Queue, QueueOwner
 from penstock.queues.unacked import Span, Unacked, UnackedRun
 
-EXAMPLES, STEPS = (5_000, 100) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
+EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
 
 
 class Nobody(QueueOwner):

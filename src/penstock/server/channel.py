@@ -108,7 +108,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_route = route
 
     def begin_refused_content(self, error: ChannelException) -> None:
-        """A basic.publish was refused. As in RabbitMQ the channel closes when its content has come, which is not kept."""
+        """A basic.publish was refused. As in RabbitMQ the channel closes when its content has come; it is not kept."""
         self._content_state = EXPECT_HEADER
         self._content_error = error
 
