@@ -149,7 +149,8 @@ class BackingModel:
             assert content(entry) == content(self.messages[seq_id].entry)
         self._check_prefixes(set(there), fates)
         for held in self.messages.values():
-            held.redelivered = held.redelivered or (False if clean else None)
+            if not clean and not held.redelivered:
+                held.redelivered = None
             held.state = READY
         self.messages = {seq_id: self.messages[seq_id] for seq_id in there}
         self.owed = []

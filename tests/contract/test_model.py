@@ -48,6 +48,15 @@ def test_a_crash_may_leave_a_prefix_of_what_is_uncertain(back: tuple[int, ...]) 
     assert model.next_seq_id == back[-1] + 1
 
 
+def test_a_clean_restart_does_not_bring_back_knowledge_that_a_crash_took() -> None:
+    model = filled()
+    model.recover(found(model, 1, 2, 6, 7, 8), clean=True, survives=True)
+    assert [held.redelivered for held in model.in_state(READY)] == [True, False, False, False, False]
+    model.recover(found(model, 1, 2, 6, 7, 8), clean=False, survives=True)
+    model.recover(found(model, 1, 2, 6, 7, 8), clean=True, survives=True)
+    assert [held.redelivered for held in model.in_state(READY)] == [True, None, None, None, None]
+
+
 @pytest.mark.parametrize(
     ("back", "complaint"),
     [

@@ -106,7 +106,7 @@ def living(*kinds: str) -> dict[str, int]:
 
 
 def removals(server: Server, channel: int) -> list[Frame]:
-    """Methods that delete what a client may leave behind by right: queues that are nobody's own, exchanges, bindings."""
+    """Methods that delete what a client may leave behind by right: shared queues, exchanges, their bindings."""
     sent: list[methods.Method] = []
     for vhost in server.broker.vhosts.values():
         for queue in vhost.queues.values():

@@ -11,7 +11,7 @@ from penstock.wire.properties import Properties, encode_properties
 HEADER = frames.PROTOCOL_HEADER
 NO_PROPERTIES = b"\x00\x00"
 CAPABILITIES: Table = {
-    "capabilities": ("F", {name: ("t", True) for name in ("consumer_cancel_notify", "authentication_failure_close")})
+    "capabilities": ("F", dict.fromkeys(("consumer_cancel_notify", "authentication_failure_close"), ("t", True)))
 }
 
 

@@ -9,7 +9,7 @@ from random import Random
 from penstock.wire import frames, methods
 
 from .client_frames import Frame, encode_all, method
-from .server_frames import Said, split
+from .server_frames import Said, read_method, split
 from .socketless import Client, SocketlessServer
 
 # The smallest that may be negotiated: a frame that is too large is then still quick to send byte by byte.
@@ -98,7 +98,7 @@ class Outcome:
         confirmed: dict[int, int] = {}
         for frame in Said(self.canonical).frames:
             if frame.kind == frames.METHOD:
-                said = methods.decode_method(frame.payload, 0, len(frame.payload))
+                said = read_method(frame.payload)
                 kind = "delivery" if isinstance(said, methods.BasicDeliver) else "answer"
                 if isinstance(said, methods.BasicAck):
                     confirmed[frame.channel] = max(confirmed.get(frame.channel, 0), said.delivery_tag)
@@ -138,4 +138,4 @@ def readable(output: bytes) -> list[str]:
 def name_of(frame: Frame) -> str:
     if frame.kind != frames.METHOD:
         return "header" if frame.kind == frames.HEADER else "body"
-    return methods.decode_method(frame.payload, 0, len(frame.payload)).NAME
+    return read_method(frame.payload).NAME

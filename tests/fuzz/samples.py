@@ -8,6 +8,8 @@ from penstock.wire.methods import Method
 from penstock.wire.properties import Properties, encode_properties
 from penstock.wire.tables import encode_table
 
+from .client_frames import encode_all, publish
+
 TABLE: Table = {
     "bool": ("t", True),
     "byte": ("b", -1),
@@ -67,6 +69,13 @@ METHODS: list[Method] = [
 
 PROPERTY_BYTES = [encode_properties(each) for each in PROPERTIES]
 AMQPLAIN = encode_table({"LOGIN": ("S", b"guest"), "PASSWORD": ("S", b"guest")})[4:]
+MIXED = encode_all(
+    publish(1, "x", "key", b"one")
+    + publish(1, "x", "key", b"two", Properties(message_id="m", priority=3))
+    + publish(1, "x", "key", b"three", Properties(content_type="t", delivery_mode=2, timestamp=1, app_id="a"))
+    + publish(1, "x", "key", b"four", Properties(content_encoding="e", correlation_id="c", type="t", cluster_id="c"))
+    + publish(1, "x", "key", b"five", Properties(expiration="5"))
+)
 RUN = b"prefix" + b"body\xce"
 
 SAMPLES: dict[str, list[bytes]] = {
@@ -76,5 +85,6 @@ SAMPLES: dict[str, list[bytes]] = {
     "content": PROPERTY_BYTES,
     "sasl_plain": [b"\x00guest\x00guest", b"authzid\x00user\x00password"],
     "sasl_amqplain": [AMQPLAIN],
+    "scan_mixed": [MIXED],
     "scan_run": [bytes((5, 3)) + RUN * 3],
 }

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.errors import ConnectionException
 from penstock.reply_codes import REPLY_NAMES, SOFT_CODES
 from penstock.wire import frames, methods
 
 from .client_frames import Frame
 
+# Stand-ins for methods whose routing key cannot be decoded.
+WITH_ANY_KEY: dict[int, methods.Method] = {
+    methods.BasicReturn.INDEX: methods.BasicReturn(312, "", "", "not UTF-8"),
+    methods.BasicDeliver.INDEX: methods.BasicDeliver("", 0, False, "", "not UTF-8"),
+    methods.BasicGetOk.INDEX: methods.BasicGetOk(0, False, "", "not UTF-8", 0),
+}
 CLIENT_ONLY = (methods.BasicPublish, methods.ChannelOpen, methods.ConnectionStartOk)
 
 
@@ -36,9 +43,7 @@ class Said:
         self.frames, rest = split(data)
         assert cut_short or not rest, f"the server sent part of a frame: {rest[:40]!r}"
         self.methods = [
-            (frame.channel, methods.decode_method(frame.payload, 0, len(frame.payload)))
-            for frame in self.frames
-            if frame.kind == frames.METHOD
+            (frame.channel, read_method(frame.payload)) for frame in self.frames if frame.kind == frames.METHOD
         ]
 
     def closes(self) -> list[Close]:
@@ -63,6 +68,17 @@ class Said:
         if any(close.channel == 0 for close in closes):
             last = self.methods[-1][1]
             assert isinstance(last, methods.ConnectionClose | methods.ConnectionCloseOk), f"{last.NAME} after the close"
+
+
+def read_method(payload: bytes) -> methods.Method:
+    """A method of the server. A message with a routing key that is not UTF-8 goes out as it came in."""
+    try:
+        return methods.decode_method(payload, 0, len(payload))
+    except ConnectionException:
+        stand_in = WITH_ANY_KEY.get(int.from_bytes(payload[:4], "big"))
+        if stand_in is None:
+            raise
+        return stand_in
 
 
 def split(data: bytes) -> tuple[list[Frame], bytes]:

@@ -39,8 +39,10 @@ class ChannelBook:
 class SessionWriter:
     """Writes one session, step by step, with one source of chance."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, timeless: bool = False) -> None:
+        """`timeless`: nothing expires, so that the session means the same however long it takes."""
         self.random = random
+        self.timeless = timeless
         self.channels: dict[int, ChannelBook] = {}
         self.queues: dict[str, methods.QueueDeclare] = {}
         self.sent: list[Frame] = []
@@ -269,14 +271,16 @@ class SessionWriter:
             headers=random.choice([None, {}, {"a": ("I", 1)}, {"CC": ("A", [("S", b"q1")]), "BCC": ("A", [])}]),
             delivery_mode=random.choice([None, 1, 2]),
             priority=random.choice([None, 0, 9, 255]),
-            expiration=random.choice([None, None, "60000", "0"]),
+            expiration=random.choice([None, "3600000"] if self.timeless else [None, "60000", "0", "1"]),
             user_id=random.choice([None, "guest"]),
         )
 
     def _arguments(self) -> Table:
         if self.random.random() < 0.7:
             return {}
-        names = ["x-message-ttl", "x-max-length", "x-max-priority", "x-mine", "x-expires"]
+        names = ["x-max-length", "x-max-priority", "x-mine"]
+        if not self.timeless:
+            names += ["x-message-ttl", "x-expires"]
         field: Field = self.random.choice([("I", 5), ("l", 60_000), ("B", 9)])
         return {self.random.choice(names): field}
 

@@ -191,8 +191,12 @@ def test_remote_control_changes_rate_limits_and_consumers(app: Celery, worker: W
     app.control.add_consumer(extra, **ask)
     assert send(app, "add", 4, 4, queue=extra).get(timeout=ANSWER_S) == 8
     app.control.cancel_consumer(extra, **ask)
-    queues = app.control.inspect([worker.name], timeout=ANSWER_S).active_queues()[worker.name]
-    assert extra not in {queue["name"] for queue in queues}
+    inspect = app.control.inspect([worker.name], timeout=ANSWER_S)
+    # The worker answers first and cancels at the next turn of its loop.
+    wait_until(
+        lambda: extra not in {queue["name"] for queue in inspect.active_queues()[worker.name]},
+        "the worker to leave the queue",
+    )
     delete_queues(app, extra)
 
 

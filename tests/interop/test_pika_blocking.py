@@ -11,21 +11,6 @@ from tests.interop.fixture_types import Connect, Name
 from tests.interop.pika_inbox import Inbox, get_one, publish_all, ready_count, wait_for_ready
 
 
-def test_the_ten_line_readme_example_prints_the_message_it_sent(broker_url: str) -> None:
-    import pika
-
-    connection = pika.BlockingConnection(pika.URLParameters(broker_url))
-    channel = connection.channel()
-    channel.queue_declare("hello")
-    channel.basic_publish(exchange="", routing_key="hello", body=b"Hello, penstock!")
-    method, _properties, body = next(channel.consume("hello", inactivity_timeout=10))
-    channel.basic_ack(method.delivery_tag)
-    assert body == b"Hello, penstock!"
-    channel.queue_delete("hello")
-    connection.close()
-    assert connection.is_closed
-
-
 def test_the_server_announces_what_pika_asks_for(connection: pika.BlockingConnection) -> None:
     assert connection.basic_nack_supported
     assert connection.consumer_cancel_notify_supported

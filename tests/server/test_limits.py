@@ -76,6 +76,7 @@ def test_too_many_clients_in_their_handshake_are_refused_and_others_are_served(
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         refused.socket.sendall(HEADER)
     refused.expect_end()
+    assert not refused.seen(commands.Connection.Start)
     old.barrier(1)
     for client in waiting:
         client.drop()

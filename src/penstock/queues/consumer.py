@@ -39,6 +39,8 @@ class Consumer(ABC):
         self.exclusive = exclusive
         # Where a browser reads next.
         self.browse_seq_id = 0
+        # Set by each pull that got something: whether there may be more, so that it must pull again.
+        self.pull_again = False
         # Its standing with the queue, for the consumer manager.
         self.node: ConsumerNode | None = None
 

@@ -207,7 +207,10 @@ class Queue(Availability):
         if run is None:
             manager.missed(consumer)
             return None
-        manager.pulled(consumer)
+        # A consumer that has emptied the queue waits like any other: what comes next notifies it again.
+        consumer.pull_again = not self.backing.is_empty()
+        if consumer.pull_again:
+            manager.pulled(consumer)
         self.delivered_count += len(run.entries)
         if self._may_expire:
             self._arm()
@@ -220,6 +223,7 @@ class Queue(Availability):
             return None
         consumer.browse_seq_id = run.first_seq_id + len(run.entries)
         self.consumers.pulled(consumer)
+        consumer.pull_again = True
         return run
 
     def get(self, no_ack: bool) -> Run | None:

@@ -39,6 +39,8 @@ class Channel(ConfirmSink, ReplyReceiver):
         self.number = number
         # True from the moment that a close was sent or received.
         self.closing = False
+        # True while it stands in its connection's list of channels with work.
+        self.listed = False
         # The queue that an empty name stands for: the last one declared here.
         self.current_queue = ""
         self.subscriptions: dict[str, Subscription] = {}
@@ -190,7 +192,8 @@ class Channel(ConfirmSink, ReplyReceiver):
 
     def consumer_has_work(self, subscription: Subscription) -> None:
         self._working.append(subscription)
-        if len(self._working) == 1:
+        if not self.listed:
+            self.listed = True
             self.connection.channel_has_work(self)
 
     def has_work(self) -> bool:
@@ -200,11 +203,12 @@ class Channel(ConfirmSink, ReplyReceiver):
         """Let the next consumer that was notified pull one run."""
         working = self._working
         subscription = working.popleft()
+        # Before the pull: it may be notified anew in the meantime.
+        subscription.listed = False
         count = subscription.pull()
-        if count:
+        if count and subscription.pull_again and not subscription.listed:
+            subscription.listed = True
             working.append(subscription)
-        else:
-            subscription.listed = False
         return count
 
     def receive_replies(self, envelope: Envelope, bodies: Sequence[bytes]) -> None:

@@ -208,9 +208,11 @@ class Connection(asyncio.Protocol):
         count = 0
         for _ in range(len(working)):
             channel = working.popleft()
+            channel.listed = False
             if channel.has_work():
                 count += channel.deliver_some()
-                if channel.has_work():
+                if channel.has_work() and not channel.listed:
+                    channel.listed = True
                     working.append(channel)
         if not working:
             self._scheduled = False
@@ -349,6 +351,8 @@ class Connection(asyncio.Protocol):
 
 
 def text(error: AmqpError) -> str:
-    """A reply text is a short string."""
-    raw = error.reply_text.encode()[: limits.SHORT_STRING_BYTES_MAX]
+    """A reply text is a short string; a longer one is cut, and octets that it quotes but that are not UTF-8 are replaced."""
+    raw = error.reply_text.encode("utf-8", "replace")
+    if len(raw) > limits.SHORT_STRING_BYTES_MAX:
+        raw = raw[: limits.SHORT_STRING_BYTES_MAX - 3] + b"..."
     return raw.decode("utf-8", "ignore")

@@ -2452,6 +2452,7 @@ def decode_method(payload: bytes, pos: int, end: int) -> Method:
     if decode is None:
         raise errors.command_invalid(f"unknown method {index >> 16},{index & 0xFFFF}")
     try:
-        return decode(payload, pos + 4, end)
+        # Cut out: what stands behind the arguments must not be read, or the error would depend on it.
+        return decode(payload[pos + 4 : end], 0, end - pos - 4)
     except (IndexError, UnicodeDecodeError):
         raise malformed(f"the arguments of method {index >> 16},{index & 0xFFFF}") from None

@@ -9,6 +9,7 @@ from queue_house import House, Inbox, Token, texts_of
 
 from penstock import limits
 from penstock.errors import ChannelException
+from penstock.message import Envelope
 from penstock.queues.node_list import INTERESTED, NOTIFIED
 
 
@@ -92,6 +93,17 @@ def test_what_is_consumed_without_acknowledgement_is_gone(house: House) -> None:
     house.publish("a")
     assert house.pull(inbox) == ["a"]
     assert house.backing.depth() == 0
+
+
+def test_messages_with_envelopes_of_their_own_are_published_and_pulled_like_a_run(house: House) -> None:
+    inbox = house.consumer()
+    token = Token()
+    envelopes = [Envelope("", "q", b"\x08\x00" + bytes([priority])) for priority in (1, 2)]
+    house.queue.publish_entries([(envelope, b"x\xce", None) for envelope in envelopes], token)
+    assert (inbox.told, token.completed, house.queue.published_count) == (1, 1, 2)
+    run = house.queue.pull(inbox, 5)
+    assert run is not None
+    assert [envelope for envelope, _, _ in run.entries] == envelopes
 
 
 # --- confirms -----------------------------------------------------------------------------------------

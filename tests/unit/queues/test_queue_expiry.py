@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_house import House, Inbox, Token, texts_of
 
-from penstock.message import Run
+from penstock.message import Envelope, Run
 from penstock.queues.expiry import STALE_MIN, ExpirySchedule
 from penstock.queues.queue import EXPIRES_AT_ONCE_MS
 
@@ -88,6 +88,24 @@ def test_a_run_does_not_carry_along_what_has_expired_behind_a_plain_message(hous
     house.publish("c")
     house.pass_ms(100)
     assert house.pull_all(inbox) == ["a", "c"]
+
+
+def test_a_run_does_not_carry_along_what_has_expired_behind_entries_of_their_own(house: House) -> None:
+    inbox = house.consumer()
+    house.publish("a", expiration_ms=1000)
+    house.queue.publish_entries([(Envelope("", "q", b"\x00\x00"), b"b\xce", None)], None)
+    house.publish("c", expiration_ms=10)
+    house.pass_ms(100)
+    assert house.pull_all(inbox) == ["a", "b"]
+    # The same where the first message was the plain one.
+    house = House()
+    inbox = house.consumer()
+    house.publish("z", expiration_ms=10)
+    house.get()
+    house.queue.publish_entries([(Envelope("", "q", b"\x00\x00"), b"a\xce", None)], None)
+    house.publish("b", expiration_ms=20)
+    house.pass_ms(100)
+    assert house.pull_all(inbox) == ["a"]
 
 
 def test_a_run_does_not_carry_along_what_has_expired_behind_a_longer_expiry(house: House) -> None:

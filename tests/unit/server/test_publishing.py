@@ -7,6 +7,7 @@ from pamqp import commands
 from wire_bench import Bench, Client
 
 from penstock.broker.users import Permission, User
+from penstock.wire import frames
 
 Basic = commands.Basic
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -80,6 +81,19 @@ def test_rights_are_looked_at_before_the_exchange_is(bench: Bench) -> None:
         assert close.reply_text == (
             f"ACCESS_REFUSED - access to exchange '{exchange}' in vhost '/' refused for user 'ann'"
         )
+
+
+@pytest.mark.parametrize("properties", [b"\x01\x00\x02\xff5", b"\x00\x10\x01\xff"], ids=["expiration", "user-id"])
+def test_a_property_that_is_not_utf_8_is_quoted_in_a_refusal_and_breaks_nothing(
+    bench: Bench, properties: bytes
+) -> None:
+    client = bench.client()
+    client.send(Basic.Publish(0, "", "q"))
+    client.transport_data(frames.content_frames(1, properties, b"x\xce", 4096))
+    [close] = client.read()
+    assert isinstance(close, commands.Channel.Close)
+    assert close.reply_code == 406
+    assert bench.server.internal_errors == 0
 
 
 # --- direct replies -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fake_loop import FakeLoop
 
 from penstock import limits
@@ -38,6 +39,27 @@ class Worker:
     def flush(self) -> None:
         self.unwritten = False
         self._bench.log.append(f"{self.name} writes")
+
+    def failed(self) -> None:
+        self._bench.log.append(f"{self.name} failed")
+
+
+class Faulty(Worker):
+    """A connection with a bug in it."""
+
+    def __init__(self, bench: Bench, name: str, packs: list[int], fails_in: str) -> None:
+        super().__init__(bench, name, packs)
+        self._fails_in = fails_in
+
+    def deliver_some(self) -> int:
+        if self._fails_in == "deliver":
+            raise ZeroDivisionError
+        return super().deliver_some()
+
+    def flush(self) -> None:
+        if self._fails_in == "flush":
+            raise ZeroDivisionError
+        super().flush()
 
 
 class Bench:
@@ -118,6 +140,40 @@ def test_output_that_comes_up_while_others_write_is_not_forgotten() -> None:
     Talker(bench, "a", [1]).wake()
     bench.loop.run()
     assert bench.log == ["a1", "a writes", "end", "b writes", "end"]
+
+
+def test_a_connection_that_fails_to_deliver_does_not_stop_the_others() -> None:
+    bench = Bench()
+    Faulty(bench, "a", [1, 1], "deliver").wake()
+    bench.worker("b", 2, 3).wake()
+    bench.loop.run()
+    assert bench.log == ["a failed", "b2", "b3", "b writes", "end"]
+
+
+def test_a_connection_that_fails_to_write_does_not_stop_the_others() -> None:
+    bench = Bench()
+    Faulty(bench, "a", [1], "flush").wake()
+    bench.worker("b", 2).wake()
+    bench.loop.run()
+    assert bench.log == ["a1", "b2", "a failed", "b writes", "end"]
+
+
+def test_there_is_a_next_turn_even_after_one_that_failed() -> None:
+    loop = FakeLoop()
+    bench = Bench()
+    ends = iter([True, False])
+
+    def fail_once() -> None:
+        if next(ends):
+            raise ZeroDivisionError
+
+    bench.loop, bench.scheduler = loop, Scheduler(loop, bench.flow, fail_once)
+    bench.worker("a", 1).wake()
+    with pytest.raises(ZeroDivisionError):
+        loop.turn()
+    bench.worker("b", 2).wake()
+    loop.run()
+    assert bench.log == ["a1", "a writes", "b2", "b writes"]
 
 
 def test_the_loop_is_left_alone_when_there_is_nothing_to_do() -> None:
