@@ -20,7 +20,6 @@ from . import budget
 from .client_frames import Frame, method, publish
 from .cutting import Stage, check_cuts_agree, check_turns_agree
 from .sessions import SessionWriter
-from .socketless import SocketlessServer
 
 # Small, so that a message that is too large is still quick to send byte by byte.
 MESSAGE_BYTES_MAX = 600
@@ -207,16 +206,14 @@ FATAL: dict[str, Stage] = {
 }
 
 
-def small_server() -> SocketlessServer:
-    return SocketlessServer(Config(login_refused_delay_s=0.0, message_bytes_max=MESSAGE_BYTES_MAX))
+SMALL_MESSAGES = Config(message_bytes_max=MESSAGE_BYTES_MAX)
 
 
 @budget.fuzz_settings(120)
 @given(stages=st.lists(stages_of(), min_size=1, max_size=3), seed=st.integers(0, 2**32))
 def check_streams(stages: list[Stage], seed: int) -> None:
-    with small_server() as bench:
-        reference = check_cuts_agree(bench, OPENING, stages, seed)
-        check_turns_agree(bench, reference, OPENING, stages, seed)
+    reference = check_cuts_agree(SMALL_MESSAGES, OPENING, stages, seed)
+    check_turns_agree(SMALL_MESSAGES, reference, OPENING, stages, seed)
 
 
 def test_a_stream_means_the_same_however_it_is_cut() -> None:
@@ -229,8 +226,7 @@ def test_a_stream_means_the_same_however_it_is_cut() -> None:
 def check_fatal_streams(stage: Stage, last: str, seed: int) -> None:
     # What follows must not matter any more.
     after = publish(1, "", "q0", b"too late")
-    with small_server() as bench:
-        check_cuts_agree(bench, OPENING, [[*stage, *FATAL[last], *after]], seed)
+    check_cuts_agree(SMALL_MESSAGES, OPENING, [[*stage, *FATAL[last], *after]], seed)
 
 
 def test_an_error_of_the_connection_is_the_same_however_the_stream_is_cut() -> None:
@@ -239,11 +235,9 @@ def test_an_error_of_the_connection_is_the_same_however_the_stream_is_cut() -> N
 
 
 def test_a_random_session_means_the_same_however_it_is_cut() -> None:
-    with SocketlessServer() as bench:
-        for seed in budget.seeds(60, budget.CHUNKING_SHARE):
-            random = Random(f"chunking {seed}")
-            sent = SessionWriter(random, timeless=True).write(25)
-            try:
-                check_cuts_agree(bench, [], [sent], seed)
-            except AssertionError as fault:
-                raise AssertionError(f"seed {seed}: {fault}") from fault
+    for seed in budget.seeds(60, budget.CHUNKING_SHARE):
+        sent = SessionWriter(Random(f"chunking {seed}"), timeless=True).write(25)
+        try:
+            check_cuts_agree(Config(), [], [sent], seed)
+        except AssertionError as fault:
+            raise AssertionError(f"seed {seed}: {fault}") from fault

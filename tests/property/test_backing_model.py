@@ -167,10 +167,15 @@ class BackingMachine(RuleBasedStateMachine):
     @some_ready
     @rule(pick=st.integers(0, 99), count_max=COUNTS, bytes_max=BYTES)
     def browse(self, pick: int, count_max: int, bytes_max: int) -> None:
+        """To the end, as a browser does, from any position."""
         from_seq_id = self.chosen([pick], known=False)[0]
-        shown = self.bq.browse(from_seq_id, count_max, bytes_max)
         ready = [held for held in self.model.in_state(READY) if held.seq_id >= from_seq_id]
-        self.model.check_run(shown, ready, count_max, bytes_max)
+        while ready:
+            shown = self.bq.browse(from_seq_id, count_max, bytes_max)
+            count = len(self.model.check_run(shown, ready, count_max, bytes_max))
+            from_seq_id = ready[count - 1].seq_id + 1
+            ready = ready[count:]
+        assert self.bq.browse(from_seq_id, count_max, bytes_max) is None
 
     # --- settling ---------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.config import Config
 from penstock.testing import Broker
 from tests.server.amqp_client import Client
-from tests.server.brokers import LOOPS, check_health
+from tests.server.brokers import LOOPS, check_left_alone
 
 StartBroker = Callable[..., Broker]
 Connect = Callable[..., Client]
@@ -25,7 +25,7 @@ def start_broker() -> Iterator[StartBroker]:
         def start(loop: str = "asyncio", **settings: Any) -> Broker:
             config = Config(**{"login_refused_delay_s": 0.0, **settings})
             broker = running.enter_context(LOOPS[loop](config))
-            running.callback(check_health, broker)
+            running.callback(check_left_alone, broker)
             return broker
 
         yield start

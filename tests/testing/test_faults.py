@@ -12,6 +12,7 @@ from pamqp import commands
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
 from tests.server.amqp_client import Client
+from tests.server.brokers import queue_of
 
 
 def confirming(broker: Broker) -> Client:
@@ -108,18 +109,17 @@ def test_confirms_are_late_by_the_time_that_was_asked_for() -> None:
 
 
 def test_each_of_two_publishes_is_late_by_the_whole_time() -> None:
-    with Broker() as broker, confirming(broker) as client, broker.faults.delayed_confirms(0.4):
-        client.publish(1, "q", b"x")
-        wait_until(lambda: broker.queue_depth("q") == 1, "the first is there")
-        # A message that expires in between is the clock: half of the time has passed.
-        client.publish(1, "q", b"clock", expiration="1")
-        client.expect(commands.Basic.Ack)
+    with Broker() as broker, confirming(broker) as client, broker.faults.delayed_confirms(0.5):
+        # A message that expires is the clock: the second publish comes while the confirm of the first is on its way.
+        client.publish(1, "q", b"clock", expiration="200")
+        wait_until(lambda: broker.call(lambda server: queue_of(server, "q").expired_count) == 1, "time has passed")
+        client.barrier(1)
+        assert not client.seen(commands.Basic.Ack)
         began = time.monotonic()
-        client.publish(1, "q", b"y")
-        acked = 0
-        while acked < 3:
-            acked = client.expect(commands.Basic.Ack).delivery_tag
-        assert time.monotonic() - began >= 0.39
+        client.publish(1, "q", b"x")
+        while client.expect(commands.Basic.Ack).delivery_tag < 2:
+            pass
+        assert time.monotonic() - began >= 0.49
 
 
 def test_a_connection_that_is_lost_before_its_late_confirms_does_no_harm() -> None:

@@ -35,6 +35,7 @@ def test_the_fixture_gives_each_test_a_broker_of_its_own(pytester: pytest.Pytest
 
 def test_the_fixture_is_listed_with_what_it_does(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("--fixtures")
+    assert result.ret == 0
     result.stdout.fnmatch_lines(["amqp_broker*", "*A real AMQP broker for one test*"])
 
 

@@ -351,7 +351,7 @@ class Connection(asyncio.Protocol):
 
 
 def text(error: AmqpError) -> str:
-    """A reply text is a short string; a longer one is cut, and octets that it quotes but that are not UTF-8 are replaced."""
+    """A reply text is a short string: a longer one is cut, and octets that it quotes but are not UTF-8 are replaced."""
     raw = error.reply_text.encode("utf-8", "replace")
     if len(raw) > limits.SHORT_STRING_BYTES_MAX:
         raw = raw[: limits.SHORT_STRING_BYTES_MAX - 3] + b"..."
