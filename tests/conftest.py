@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests that need a broker on the wire."""
+"""What all tests share: hypothesis without stop-watch, and a broker on the wire."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# Examples are not timed: a loaded machine is not a failing test.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 
 @pytest.fixture(scope="session")
