@@ -18,7 +18,7 @@ PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile -p test
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated tidy unit bench fuzz format clean
+.PHONY: help run test check static lint types generated tidy unit bench clients fuzz format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,9 @@ unit: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp ## Measure against rabbitmq-server; tables and plots go to benches/results
 	$(PY) -m benches $(ARGS)
+
+clients: $(VENV)/dev.stamp ## Run the integration tests that py-amqp, kombu and Celery ship against penstock (downloads them)
+	sh tests/interop/client_suites.sh $(ARGS)
 
 fuzz: $(VENV)/dev.stamp ## Feed the broker bad input for FUZZ_SECONDS (300)
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -p tests.not_run --timeout 0 tests/fuzz $(ARGS)

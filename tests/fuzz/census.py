@@ -15,7 +15,8 @@ from penstock.routing.bindings import EXCHANGE
 from penstock.server.server import Server
 from penstock.wire import methods
 
-from .client_frames import Frame, method
+from .client_frames import Frame, encode_all, method
+from .socketless import SocketlessServer
 
 # What leads out of the broker, or is not its state.
 NOT_FOLLOWED = (
@@ -122,3 +123,14 @@ def removals(server: Server, channel: int) -> list[Frame]:
                         methods.ExchangeUnbind(destination, name, binding.routing_key, False, binding.arguments)
                     )
     return [method(channel, each) for each in sent]
+
+
+def clean_up(bench: SocketlessServer) -> None:
+    """As a client, remove what other clients have left behind."""
+    left = removals(bench.server, 1)
+    if left:
+        client = bench.login()
+        client.send(encode_all([method(1, methods.ChannelOpen()), *left]))
+        bench.settle()
+        assert client.said().closes() == []
+        client.hang_up()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from penstock.wire import methods
-
-from .census import Census, removals
-from .client_frames import encode_all, method
+from .census import Census, clean_up
+from .client_frames import encode_all
 from .sessions import SessionWriter
 from .socketless import SocketlessServer
 
@@ -31,10 +29,5 @@ class ConnectionTarget:
         client.said().check()
         client.hang_up()
         bench.check_clean()
-        left = removals(bench.server, 1)
-        if left:
-            client = bench.login()
-            client.send(encode_all([method(1, methods.ChannelOpen()), *left]))
-            bench.settle()
-            client.hang_up()
+        clean_up(bench)
         assert Census.of(bench.server) == self._before

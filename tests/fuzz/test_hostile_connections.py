@@ -7,11 +7,9 @@ from random import Random
 
 import pytest
 
-from penstock.wire import methods
-
 from . import budget
-from .census import Census, living, removals, weigh
-from .client_frames import HEADER, encode_all, handshake, method
+from .census import Census, clean_up, living, weigh
+from .client_frames import HEADER, encode_all, handshake
 from .mutations import chunks, hostile_session
 from .socketless import SocketlessServer
 
@@ -31,17 +29,6 @@ def attack(bench: SocketlessServer, data: bytes, random: Random) -> None:
     bench.settle()
     client.said().check()
     client.hang_up()
-
-
-def clean_up(bench: SocketlessServer) -> None:
-    """As a client, remove what hostile clients have declared for everyone."""
-    left = removals(bench.server, 1)
-    if left:
-        client = bench.login()
-        client.send(encode_all([method(1, methods.ChannelOpen()), *left]))
-        bench.settle()
-        assert client.said().closes() == []
-        client.hang_up()
 
 
 def test_hostile_sessions_meet_declared_errors_and_leave_nothing_behind(bench: SocketlessServer) -> None:

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of one decoder, or of a whole connection, where atheris is installed (it is no dependency: `pip install atheris`).
+"""Coverage-guided fuzzing of one decoder or of a whole connection, where atheris is installed (it is no dependency).
 
     python -m tests.fuzz.with_atheris table -max_total_time=60
     python -m tests.fuzz.with_atheris connection -max_total_time=600 -max_len=4096 found/

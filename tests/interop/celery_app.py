@@ -68,9 +68,7 @@ def define_tasks(app: Celery) -> None:
         """Leaves a file named after the worker's process."""
         Path(folder, str(os.getpid())).touch()
 
-    @app.task(
-        name="interop.wait_for_file", shared=False, bind=True, acks_late=True, reject_on_worker_lost=True
-    )
+    @app.task(name="interop.wait_for_file", shared=False, bind=True, acks_late=True, reject_on_worker_lost=True)
     def wait_for_file(self: Any, folder: str) -> bool:
         """Says in a file that it started, waits for the file `go`, answers whether it was redelivered."""
         started = Path(folder, f"started.{os.getpid()}")

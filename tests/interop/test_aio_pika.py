@@ -56,9 +56,7 @@ def test_the_queue_iterator_hands_out_messages_and_acks_them(broker_url: str) ->
                     if len(received) == 10:
                         break
             assert received == list(range(10))
-            assert (
-                await channel.declare_queue(queue.name, passive=True)
-            ).declaration_result.message_count == 0
+            assert (await channel.declare_queue(queue.name, passive=True)).declaration_result.message_count == 0
 
     on_loop(scenario())
 
@@ -127,8 +125,7 @@ def test_a_thousand_publishes_at_once_are_all_confirmed(broker_url: str) -> None
             channel = await connection.channel()
             queue = await channel.declare_queue(exclusive=True)
             publishes = [
-                channel.default_exchange.publish(aio_pika.Message(b"%d" % number), queue.name)
-                for number in range(1000)
+                channel.default_exchange.publish(aio_pika.Message(b"%d" % number), queue.name) for number in range(1000)
             ]
             await asyncio.gather(*publishes)
             again = await channel.declare_queue(queue.name, passive=True)
@@ -194,16 +191,12 @@ def test_exchanges_bind_to_queues_and_to_each_other(broker_url: str, name: Name)
         async with await aio_pika.connect(broker_url) as connection:
             channel = await connection.channel()
             topic = await channel.declare_exchange(name("t"), aio_pika.ExchangeType.TOPIC, auto_delete=True)
-            headers = await channel.declare_exchange(
-                name("h"), aio_pika.ExchangeType.HEADERS, auto_delete=True
-            )
+            headers = await channel.declare_exchange(name("h"), aio_pika.ExchangeType.HEADERS, auto_delete=True)
             queue = await channel.declare_queue(exclusive=True)
             await headers.bind(topic, "a.#")
             await queue.bind(headers, arguments={"x-match": "any", "colour": "red", "size": 1})
             for key, colour in (("a.b", "red"), ("a", "blue"), ("b", "red"), ("a.c.d", "red")):
-                await topic.publish(
-                    aio_pika.Message(key.encode(), headers={"colour": colour}), key, mandatory=False
-                )
+                await topic.publish(aio_pika.Message(key.encode(), headers={"colour": colour}), key, mandatory=False)
             assert [(await queue.get(no_ack=True)).body for _ in range(2)] == [b"a.b", b"a.c.d"]
             assert await queue.get(fail=False) is None
 

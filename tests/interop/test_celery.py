@@ -223,9 +223,7 @@ def test_a_broadcast_task_runs_in_every_worker_and_a_killed_worker_s_task_in_ano
     broker_url: str, tmp_path: Path
 ) -> None:
     app = celery_app.make_app(broker_url, "rpc://", f"interop.lost.{uuid.uuid4().hex[:8]}")
-    workers = {
-        w.process.pid: w for w in (Worker(app, tmp_path, pool="solo"), Worker(app, tmp_path, pool="solo"))
-    }
+    workers = {w.process.pid: w for w in (Worker(app, tmp_path, pool="solo"), Worker(app, tmp_path, pool="solo"))}
     announced, files = tmp_path / "announced", tmp_path / "files"
     announced.mkdir()
     files.mkdir()

@@ -49,9 +49,7 @@ SUITES = [
 
 @pytest.mark.slow
 @pytest.mark.timeout(420)
-@pytest.mark.skipif(
-    not FOLDER, reason="PENSTOCK_CLIENT_SUITES is not set (tests/interop/client_suites.sh sets it)"
-)
+@pytest.mark.skipif(not FOLDER, reason="PENSTOCK_CLIENT_SUITES is not set (tests/interop/client_suites.sh sets it)")
 @pytest.mark.parametrize("suite", SUITES, ids=[suite.project for suite in SUITES])
 def test_the_integration_tests_of_the_client_pass(broker_url: str, suite: Suite) -> None:
     assert FOLDER is not None

@@ -153,9 +153,7 @@ def test_fanout_topic_and_headers_exchanges(connection: kombu.Connection, name: 
     for value in (1, 2):
         producer.publish(str(value), exchange=headers, headers={"k": value})
     channel.queue_declare(exclusive=True)
-    payloads = {
-        kind: [m.payload for m in iter(lambda q=q: q.get(no_ack=True), None)] for kind, q in bound.items()
-    }
+    payloads = {kind: [m.payload for m in iter(lambda q=q: q.get(no_ack=True), None)] for kind, q in bound.items()}
     assert payloads == {"fanout": ["f"], "topic": ["a.b", "a.b.c"], "headers": ["1"]}
 
 
@@ -284,9 +282,7 @@ def test_a_lost_socket_is_mended_by_ensure(connection: kombu.Connection, name: N
     producer = connection.Producer()
     producer.publish("before", routing_key=name(), declare=[queue])
     connection.connection.transport.sock.shutdown(socket.SHUT_RDWR)
-    producer.publish(
-        "after", routing_key=name(), retry=True, retry_policy={"max_retries": 5, "interval_start": 0.0}
-    )
+    producer.publish("after", routing_key=name(), retry=True, retry_policy={"max_retries": 5, "interval_start": 0.0})
     bound = queue(connection)
     wait_until(lambda: bound.queue_declare(passive=True).message_count == 2, "both messages")
     assert [bound.get(no_ack=True).payload for _ in range(2)] == ["before", "after"]
@@ -305,9 +301,7 @@ def test_a_wrong_password_is_not_retried_for_ever(broker_url: str) -> None:
         connection.ensure_connection(max_retries=1, interval_start=0)
 
 
-def test_a_missing_queue_is_not_found_and_the_connection_goes_on(
-    connection: kombu.Connection, name: Name
-) -> None:
+def test_a_missing_queue_is_not_found_and_the_connection_goes_on(connection: kombu.Connection, name: Name) -> None:
     with pytest.raises(NotFound):
         kombu.Queue(name("missing"))(connection.channel()).get()
     assert kombu.Queue("", exclusive=True)(connection.channel()).declare().startswith("amq.gen-")

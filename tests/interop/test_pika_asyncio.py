@@ -19,9 +19,7 @@ from tests.interop.fixture_types import Name
 async def answer(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What the broker answers to a call that takes a callback."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    call(
-        *args, callback=lambda *values: future.set_result(values[0] if len(values) == 1 else values), **kwargs
-    )
+    call(*args, callback=lambda *values: future.set_result(values[0] if len(values) == 1 else values), **kwargs)
     return await asyncio.wait_for(future, 20)
 
 
@@ -119,9 +117,7 @@ def test_a_direct_reply_to_rpc_between_two_connections(broker_url: str, name: Na
             )
             asked = {f"c{n}": b"question %d" % n for n in range(50)}
             for correlation_id, body in asked.items():
-                properties = pika.BasicProperties(
-                    correlation_id=correlation_id, reply_to="amq.rabbitmq.reply-to"
-                )
+                properties = pika.BasicProperties(correlation_id=correlation_id, reply_to="amq.rabbitmq.reply-to")
                 client.basic_publish("", queue, body, properties)
             answered = dict([await replies.get() for _ in asked])
             assert answered == {key: body.upper() for key, body in asked.items()}

@@ -262,9 +262,7 @@ def test_direct_reply_to_is_consumed_without_acks_and_published_to_only_with_a_c
     assert (code, text) == (406, "PRECONDITION_FAILED - fast reply consumer does not exist")
 
 
-def test_an_unknown_exchange_type_closes_the_connection_with_command_invalid(
-    connect: Connect, name: Name
-) -> None:
+def test_an_unknown_exchange_type_closes_the_connection_with_command_invalid(connect: Connect, name: Name) -> None:
     connection = connect()
     with pytest.raises(ConnectionClosedByBroker) as closed:
         connection.channel().exchange_declare(name("exchange"), "no-such-type")

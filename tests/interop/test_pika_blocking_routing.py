@@ -52,9 +52,7 @@ def test_the_standard_exchanges_exist(channel: BlockingChannel, exchange: str, e
     assert channel.is_open
 
 
-def test_a_direct_exchange_routes_by_equal_key_and_once_per_queue(
-    confirming: BlockingChannel, name: Name
-) -> None:
+def test_a_direct_exchange_routes_by_equal_key_and_once_per_queue(confirming: BlockingChannel, name: Name) -> None:
     exchange = name("direct")
     confirming.exchange_declare(exchange, "direct", auto_delete=True)
     red = bound_queue(confirming, exchange, "red", "also red", "red")
@@ -117,9 +115,7 @@ def test_a_headers_exchange_matches_all_or_any(confirming: BlockingChannel, name
     assert drained(confirming, default) == [b"both"]
 
 
-def test_header_names_with_x_count_only_when_the_match_says_so(
-    confirming: BlockingChannel, name: Name
-) -> None:
+def test_header_names_with_x_count_only_when_the_match_says_so(confirming: BlockingChannel, name: Name) -> None:
     exchange = name("headers")
     confirming.exchange_declare(exchange, "headers", auto_delete=True)
     pair = {"x-colour": "red", "size": 3}
@@ -168,9 +164,7 @@ def test_exchanges_bound_in_a_circle_deliver_once(confirming: BlockingChannel, n
     confirming.exchange_delete(two)
 
 
-def test_an_alternate_exchange_takes_only_what_nothing_else_matched(
-    confirming: BlockingChannel, name: Name
-) -> None:
+def test_an_alternate_exchange_takes_only_what_nothing_else_matched(confirming: BlockingChannel, name: Name) -> None:
     main, other = name("main"), name("alternate")
     confirming.exchange_declare(other, "fanout", auto_delete=True)
     confirming.exchange_declare(main, "direct", auto_delete=True, arguments={"alternate-exchange": other})

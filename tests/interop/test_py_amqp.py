@@ -57,9 +57,7 @@ class Inbox(list[amqp.Message]):
     """Consumed messages; drains the connection until there are enough."""
 
     def wait_for(self, connection: amqp.Connection, count: int) -> None:
-        wait_until(
-            lambda: len(self) >= count, f"{count} messages", lambda: connection.drain_events(timeout=10)
-        )
+        wait_until(lambda: len(self) >= count, f"{count} messages", lambda: connection.drain_events(timeout=10))
 
     @property
     def bodies(self) -> list[Any]:
@@ -192,9 +190,7 @@ def test_basic_recover_redelivers_what_is_unacked(channel: amqp.Channel) -> None
     assert [m.delivery_info["redelivered"] for m in inbox] == [False, True]
 
 
-def test_an_unroutable_mandatory_message_is_returned_before_its_confirm(
-    channel: amqp.Channel, name: Name
-) -> None:
+def test_an_unroutable_mandatory_message_is_returned_before_its_confirm(channel: amqp.Channel, name: Name) -> None:
     returned: list[Any] = []
     channel.events["basic_return"].add(lambda *args: returned.append(args))
     channel.basic_publish_confirm(amqp.Message("back"), routing_key=name("nowhere"), mandatory=True)

@@ -13,9 +13,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 URL_IN_README = "amqp://guest:guest@127.0.0.1:5672/%2F"
 
 
-def test_the_example_in_the_readme_prints_the_message_it_sent(
-    broker_url: str, channel: BlockingChannel
-) -> None:
+def test_the_example_in_the_readme_prints_the_message_it_sent(broker_url: str, channel: BlockingChannel) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     (example,) = [block for block in blocks if "pika.BlockingConnection" in block]
     assert example.count(URL_IN_README) == 1

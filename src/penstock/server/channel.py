@@ -51,6 +51,8 @@ class Channel(ConfirmSink, ReplyReceiver):
         # Unacknowledged deliveries to consumers; basic.get does not count.
         self.consumer_unacked_count = 0
         self.publisher = Publisher(self)
+        # When the last of the confirms that a test has delayed is sent.
+        self._confirms_late_until = 0.0
         # At most one of the two modes is on.
         self.confirms: ConfirmLedger | None = None
         self.transaction: Transaction | None = None
@@ -88,8 +90,12 @@ class Channel(ConfirmSink, ReplyReceiver):
             return
         due = self.confirms.flush()
         server = self.connection.server
-        if due and server.faults.confirm_delay_s > 0:
-            server.loop.call_later(server.faults.confirm_delay_s, self._send_confirms, due)
+        now = server.loop.time()
+        # Never before those that are late already: confirms stay in order when the delay ends.
+        at = max(now + server.faults.confirm_delay_s, self._confirms_late_until)
+        if due and at > now:
+            self._confirms_late_until = at + 1e-6
+            server.loop.call_at(at, self._send_confirms, due)
         else:
             self._send_confirms(due)
 

@@ -64,7 +64,7 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
         queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
     if is_new:
         for note in queue_notes(method.arguments):
-            log.warning("%s declared with %s", queue.describe(), note)
+            log.warning("%s declared with %s", ascii(queue.describe()), ascii(note))
     return queue
 
 
