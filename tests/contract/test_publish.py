@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken, Envelope, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 from tests.contract.backings import MANY, OpenBacking, stored
 from tests.contract.model import content
 
@@ -163,3 +163,27 @@ def test_bodies_of_any_size_come_back_whole(backing: OpenBacking, bq: BackingQue
     first = backing.publish(payload, payload[:-1])
     assert bq.ready_bytes() == 2 * size - 1
     assert backing.take(2) == [(first, payload, False), (first + 1, payload[:-1], False)]
+
+
+def test_messages_with_envelopes_of_their_own_are_published_together(backing: OpenBacking, bq: BackingQueue) -> None:
+    first = backing.publish(b"before")
+    entries: list[Entry] = [
+        (Envelope("", key, b"\x00\x00", persistent=backing.persistent), body, None)
+        for key, body in zip(("one", "two", "three"), stored([b"a", b"", b"ccc"]), strict=True)
+    ]
+    assert bq.publish_entries(entries, None) == first + 1
+    assert backing.publish(b"after") == first + 4
+    assert [entry[0].routing_key for _, entry, _ in backing.folded()] == ["key", "one", "two", "three", "key"]
+    assert backing.ready() == [
+        (first + offset, payload) for offset, payload in enumerate([b"before", b"a", b"", b"ccc", b"after"])
+    ]
+    assert bq.ready_bytes() == len(b"beforeacccafter")
+    bq.check_invariants()
+
+
+def test_one_token_stands_for_all_messages_that_were_published_together(backing: OpenBacking, bq: BackingQueue) -> None:
+    token = ConfirmToken(1)
+    bq.publish_entries([(backing.envelope(), body, None) for body in stored([b"a", b"b"])], token)
+    assert backing.settle() == [token]
+    assert backing.settle() == []
+    assert [payload for _, payload, _ in backing.take(2)] == [b"a", b"b"]

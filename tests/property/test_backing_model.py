@@ -97,6 +97,12 @@ class BackingMachine(RuleBasedStateMachine):
         """Most messages were never seen and are not confirmed; without this rule long fresh runs would be rare."""
         self.publish(sizes, expiry_ms, confirm=False, persistent=True, delivered=False)
 
+    @rule(sizes=SIZES, expiry_ms=EXPIRIES_MS)
+    def publish_entries(self, sizes: list[int], expiry_ms: int) -> None:
+        envelope, bodies, props = self.run_of(sizes, expiry_ms, False, True)
+        first = self.bq.publish_entries([(envelope, body, props) for body in bodies], None)
+        self.model.publish(first, envelope, bodies, props, READY, False)
+
     @precondition(lambda self: not self.model.in_state(READY))
     @rule(sizes=SIZES, confirm=st.booleans(), persistent=st.booleans())
     def publish_delivered(self, sizes: list[int], confirm: bool, persistent: bool) -> None:

@@ -25,6 +25,8 @@ Invariants, true after every call (`check_invariants` asserts what an implementa
   4. Counters (len, depth, bytes) are never negative and equal a recount.
   5. Entries are never changed. A fetched run belongs to the caller.
 
+Visitors and predicates must not call the backing.
+
 What a crash leaves is said at each verb: "crash:" is kill -9 or loss of power. An implementation that keeps nothing
 (volatile) loses everything, and says so in its header.
 
@@ -99,8 +101,9 @@ class BackingQueue(ABC):
     def terminate(self) -> bytes:
         """Stop cleanly and return the terms from which `open` can recover.
 
-        Transient pending messages are dropped; persistent ones, ready or pending, are kept and synced. The backing
-        must not be used afterwards. crash: before it returns, the next start is a dirty one.
+        Transient messages are dropped; persistent ones, ready or pending, are kept and synced. The implementation keeps
+        the terms itself too: `BackingQueues.start` finds them. The backing must not be used afterwards.
+        crash: before it returns, the next start is a dirty one.
         """
 
     @abstractmethod
@@ -201,7 +204,7 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
-        """Show pending messages to `visit`, in the order given, unknown ids skipped; nothing is changed."""
+        """Show pending messages to `visit`, in the order given, each once, unknown ids skipped; nothing is changed."""
 
     # --- all messages ---------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ is due at once. It does not page, does not throttle and keeps no rates: the queu
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
@@ -47,6 +48,8 @@ class VolatileBackingQueue(BackingQueue):
         self._fresh: deque[Entry] = deque()
         # Ready again after a requeue: a heap of (seq_id, entry).
         self._requeued: list[tuple[int, Entry]] = []
+        # Whether the heap is sorted throughout, which browsers need.
+        self._requeued_sorted = False
         # Fetched with ack_required, by seq_id.
         self._pending: dict[int, Entry] = {}
         # Fresh messages whose first fetch must already say redelivered.
@@ -132,6 +135,9 @@ class VolatileBackingQueue(BackingQueue):
         if count == 0:
             return None
         first = self._next_seq_id - count
+        if self._ready_bytes > bytes_max:
+            # By the average size, so that few have to be given back; the exact bound is kept below.
+            count = bytes_max * count // self._ready_bytes + 1
         if count > count_max:
             count = count_max
         if self._marked:
@@ -143,7 +149,10 @@ class VolatileBackingQueue(BackingQueue):
             self._marked.difference_update(range(first, first + len(entries)))
         self._ready_bytes -= size
         if ack_required:
-            self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
+            if len(entries) == 1:
+                self._pending[first] = entries[0]
+            else:
+                self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
             self._pending_bytes += size
         return Run(first, entries, redelivered)
 
@@ -157,7 +166,7 @@ class VolatileBackingQueue(BackingQueue):
         entries = [popleft() for _ in range(count)]
         size = sum([len(entry[1]) for entry in entries]) - count
         if size > bytes_max:
-            # Rare, and bounded by count: give back what does not fit.
+            # Give back what does not fit: large ones among small ones.
             while size > bytes_max and len(entries) > 1:
                 entry = entries.pop()
                 fresh.appendleft(entry)
@@ -174,6 +183,7 @@ class VolatileBackingQueue(BackingQueue):
 
     def _fetch_requeued(self, count_max: int, bytes_max: int, ack_required: bool) -> Run:
         requeued = self._requeued
+        self._requeued_sorted = False
         first, entry = heappop(requeued)
         entries = [entry]
         size = len(entry[1]) - 1
@@ -219,13 +229,12 @@ class VolatileBackingQueue(BackingQueue):
         return None
 
     def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
+        assert count_max >= 1
         head = self._next_seq_id - len(self._fresh)
         if from_seq_id < head and self._requeued:
-            older = sorted([item for item in self._requeued if item[0] >= from_seq_id])
-            if older:
-                first = older[0][0]
-                consecutive = [item[1] for index, item in enumerate(older) if item[0] == first + index]
-                return Run(first, within_bytes(consecutive[:count_max], bytes_max), True)
+            older = self._browse_requeued(from_seq_id, count_max, bytes_max)
+            if older is not None:
+                return older
         start = max(from_seq_id, head)
         count = min(count_max, self._next_seq_id - start)
         if count <= 0:
@@ -234,6 +243,23 @@ class VolatileBackingQueue(BackingQueue):
             count = self._same_mark_count(start, count)
         entries = [self._fresh[index] for index in range(start - head, start - head + count)]
         return Run(start, within_bytes(entries, bytes_max), start in self._marked)
+
+    def _browse_requeued(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
+        requeued = self._requeued
+        if not self._requeued_sorted:
+            # A sorted list is a heap too; browsers come back for more, and it mostly stays sorted meanwhile.
+            requeued.sort(key=_seq_id_of_requeued)
+            self._requeued_sorted = True
+        index = bisect_left(requeued, from_seq_id, key=_seq_id_of_requeued)
+        if index == len(requeued):
+            return None
+        first = requeued[index][0]
+        entries: list[Entry] = []
+        for seq_id, entry in requeued[index : index + count_max]:
+            if seq_id != first + len(entries):
+                break
+            entries.append(entry)
+        return Run(first, within_bytes(entries, bytes_max), True)
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -259,6 +285,7 @@ class VolatileBackingQueue(BackingQueue):
                 size += len(entry[1]) - 1
         self._pending_bytes -= size
         self._ready_bytes += size
+        self._requeued_sorted = False
         if len(returned) > len(self._requeued):
             # Many come back, as when a channel closes: one heapify is cheaper than a push for each.
             self._requeued.extend(returned)
@@ -269,7 +296,7 @@ class VolatileBackingQueue(BackingQueue):
         return len(returned)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
-        for seq_id in seq_ids:
+        for seq_id in dict.fromkeys(seq_ids):
             entry = self._pending.get(seq_id)
             if entry is not None:
                 visit(seq_id, entry)
@@ -341,6 +368,7 @@ class VolatileBackingQueue(BackingQueue):
         assert all([seq_id < head for seq_id in requeued]), "1: a requeued message is older than the fresh ones"
         assert all([seq_id < head for seq_id in self._pending]), "1: a pending message is older than the fresh ones"
         assert len(set(requeued)) == len(requeued), "2: a message was requeued twice"
+        assert not self._requeued_sorted or requeued == sorted(requeued), "the flag of the sorted heap"
         assert not self._pending.keys() & set(requeued), "2: a message is ready and pending"
         ready = sum([len(item[1][1]) - 1 for item in self._requeued]) + sum([len(e[1]) - 1 for e in self._fresh])
         pending = sum([len(entry[1]) - 1 for entry in self._pending.values()])
@@ -373,6 +401,10 @@ def within_bytes(entries: list[Entry], bytes_max: int) -> list[Entry]:
         if size > bytes_max:
             return entries[:index]
     return entries
+
+
+def _seq_id_of_requeued(item: tuple[int, Entry]) -> int:
+    return item[0]
 
 
 def _seq_id_of(item: tuple[int, Entry, bool]) -> int:
