@@ -51,10 +51,12 @@ WRITE_BUFFER_BYTES_LOW: Final = 128 * 1024
 # which deliveries stop: a client may be busy sending before it reads again.
 OUTPUT_BYTES_MAX: Final = 8 * 1024 * 1024
 # Frames of remembered publish methods per connection (exchange, routing key, targets).
-PUBLISH_ROUTES_MAX: Final = 1_024
+PUBLISH_ROUTES_MAX: Final = 4_096
 CONSUMERS_PER_CHANNEL_MAX: Final = 10_000
 # Content that one connection may have half-received over all its channels.
 PARTIAL_CONTENT_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX
+# What a body frame costs besides its octets until the message is whole.
+CONTENT_PART_OVERHEAD_BYTES: Final = 48
 
 # --- delivery -------------------------------------------------------------------------------------
 
@@ -76,6 +78,7 @@ RELEASE_READY_MESSAGES: Final = 1_024
 # How often a held publisher's queues are looked at, and the pace below which it is let go.
 HOLD_CHECK_S: Final = 0.005
 HOLD_PACE_MESSAGES: Final = 64
+HOLD_CHECKS_MAX: Final = 4
 # Share of the machine's memory that waiting messages may take before publishers are blocked.
 MEMORY_SHARE: Final = 0.4
 MEMORY_CHECK_S: Final = 0.1

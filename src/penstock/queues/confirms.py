@@ -38,16 +38,19 @@ class PublishedRun(ConfirmToken):
 
     def __init__(self, ledger: ConfirmLedger, first: int, count: int, waiting: int) -> None:
         super().__init__(waiting)
-        self.ledger = ledger
+        # None once it was told: messages keep their token, which must not keep a channel that has long been closed.
+        self.ledger: ConfirmLedger | None = ledger
         self.first = first
         self.count = count
         self.settled = False
         self.refused = False
 
     def complete(self) -> None:
-        if not self.settled:
+        ledger = self.ledger
+        if ledger is not None:
+            self.ledger = None
             self.settled = True
-            self.ledger.settled(self)
+            ledger.settled(self)
 
     def refuse(self) -> None:
         self.refused = True

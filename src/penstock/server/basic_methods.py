@@ -1,4 +1,4 @@
-"""Methods of the basic class, but publish and ack, which `connection` reads in runs."""
+"""Methods of the basic class, but publish and ack, which `reader` takes in runs."""
 
 from __future__ import annotations
 

@@ -70,6 +70,8 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_size = 0
         self._content_received = 0
         self._content_parts: list[bytes] = []
+        # What the connection counts for them.
+        self._content_cost = 0
 
     # --- sending ------------------------------------------------------------------------------------
 
@@ -163,7 +165,10 @@ class Channel(ConfirmSink, ReplyReceiver):
         if self._content_received > self._content_size:
             raise frame_error("content body is larger than its header says")
         if self._content_error is None:
-            self.connection.count_partial(len(payload))
+            # Counted before it is kept, with what the part costs besides its octets: there can be one for each octet.
+            cost = len(payload) + limits.CONTENT_PART_OVERHEAD_BYTES
+            self.connection.count_partial(cost)
+            self._content_cost += cost
             self._content_parts.append(payload)
         if self._content_received == self._content_size:
             self._finish_content()
@@ -185,7 +190,8 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_route = None
         self._content_prepared = None
         self._content_error = None
-        self.connection.count_partial(-sum(len(part) for part in self._content_parts))
+        self.connection.count_partial(-self._content_cost)
+        self._content_cost = 0
         self._content_parts = []
 
     # --- delivering ---------------------------------------------------------------------------------
@@ -249,6 +255,8 @@ class Channel(ConfirmSink, ReplyReceiver):
 
     def settle(self, spans: list[Span], how: int) -> None:
         """Acknowledge, reject or requeue deliveries that were taken from `unacked`."""
+        # Only who is out of credit can have lost interest by that: with credit left nobody has to be asked.
+        was_out_of_credit = 0 < self.prefetch_count <= self.consumer_unacked_count
         for run, first_seq_id, count in spans:
             seq_ids = range(first_seq_id, first_seq_id + count)
             if how == ACK:
@@ -262,8 +270,15 @@ class Channel(ConfirmSink, ReplyReceiver):
                 assert isinstance(consumer, Subscription)
                 self.consumer_unacked_count -= count
                 consumer.settled(count)
-        if self.prefetch_count:
+        if was_out_of_credit:
             self.update_interest()
+
+    def ran_out_of_credit(self, subscription: Subscription) -> None:
+        """A consumer took all that it, or the channel, may have."""
+        if self.prefetch_count and subscription.tag in self.subscriptions:
+            # They share the channel's credit, and are asked in this order when there is some again.
+            self.subscriptions[subscription.tag] = self.subscriptions.pop(subscription.tag)
+        subscription.update_interest()
 
     def update_interest(self) -> None:
         """Credit or back-pressure changed for all consumers of the channel."""

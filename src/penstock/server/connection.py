@@ -172,12 +172,15 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """The turn is over: write everything."""
         # Confirms come last, so that a return precedes the ack of its publish; still due, they do not ask for a turn.
+        self._flush_confirms()
+        self._flush_due = False
+        self._write()
+
+    def _flush_confirms(self) -> None:
         if self._confirming:
             confirming, self._confirming = self._confirming, []
             for channel in confirming:
                 channel.flush_confirms()
-        self._flush_due = False
-        self._write()
 
     def _write(self) -> None:
         out = self.out
@@ -190,7 +193,8 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is not None:
             transport.write(data)
-            if not self._writable and transport.get_write_buffer_size() > limits.OUTPUT_BYTES_MAX:
+            # A closing connection is read on: see `close_with`.
+            if not self._writable and not self.closing and transport.get_write_buffer_size() > limits.OUTPUT_BYTES_MAX:
                 self.output_full = True
                 self.stop_reading("output")
 
@@ -203,7 +207,10 @@ class Connection(asyncio.Protocol):
             self.server.scheduler.wake(self)
 
     def deliver_some(self) -> int:
-        """Let each channel with work, in turn, deliver for one consumer; return how many messages."""
+        """Let channels with work, in turn, deliver for one consumer; each once, unless it is enough for a turn before.
+
+        Returns how many messages were delivered.
+        """
         working = self._working
         count = 0
         for _ in range(len(working)):
@@ -214,6 +221,8 @@ class Connection(asyncio.Protocol):
                 if channel.has_work() and not channel.listed:
                     channel.listed = True
                     working.append(channel)
+                if count >= limits.TURN_MESSAGES_MAX:
+                    break
         if not working:
             self._scheduled = False
         return count
@@ -310,12 +319,15 @@ class Connection(asyncio.Protocol):
         self.send(0, methods.ConnectionClose(error.reply_code, text(error), index >> 16, index & 0xFFFF))
         self.flush()
         # Only now: the client must be read again to hear its close-ok.
+        self.output_full = False
         for reason in list(self._read_stops):
             self.resume_reading(reason)
         self._drop_later()
 
     def closed_by_client(self) -> None:
         self.closing = True
+        # What is due to the client goes before close-ok: nothing may follow that.
+        self._flush_confirms()
         self.send(0, methods.ConnectionCloseOk())
         self._finish()
 

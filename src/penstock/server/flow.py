@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 class HeldQueue:
     """A queue that is behind, and the publishers that wait for it."""
 
-    __slots__ = ("connections", "delivered_before")
+    __slots__ = ("checks", "connections", "delivered_before", "turns_before")
 
-    def __init__(self, delivered_before: int) -> None:
+    def __init__(self, delivered_before: int, turns_before: int) -> None:
         self.connections: list[Connection] = []
+        # At the last check that found a good pace: what had been delivered, and how many turns there had been.
         self.delivered_before = delivered_before
+        self.turns_before = turns_before
+        # Checks since then.
+        self.checks = 0
 
 
 class PublisherFlow:
@@ -38,6 +42,8 @@ class PublisherFlow:
         # Queues whose consumers did not keep the pace when last looked at, with what had been delivered then.
         self._slow: WeakKeyDictionary[Queue, int] = WeakKeyDictionary()
         self._timer: asyncio.TimerHandle | None = None
+        # Turns of the scheduler while somebody was held.
+        self._turns = 0
 
     def after_publish(self, connection: Connection, queues: list[Queue]) -> None:
         """The connection has published to these queues; hold it if one of them is behind."""
@@ -49,34 +55,29 @@ class PublisherFlow:
                 return
 
     def _keeps_pace(self, queue: Queue) -> bool:
-        """Whether the consumers can be expected to catch up.
-
-        Those that wait for work can, unless they were found slow and have not taken much since. When none waits, all
-        are out of credit or do not read at this moment; then only what was taken since the last look speaks for them.
-        """
-        marks = self._slow
-        slow_at = marks.get(queue)
-        if slow_at is None:
-            if queue.consumers.highest_active_priority() is not None:
-                return True
-            marks[queue] = queue.delivered_count
+        """Whether the consumers may catch up: not when they were found slow, and have not taken much since."""
+        if not queue.consumer_count():
             return False
+        slow_at = self._slow.get(queue)
+        if slow_at is None:
+            return True
         if queue.delivered_count - slow_at < limits.HOLD_PACE_MESSAGES:
             return False
-        del marks[queue]
+        del self._slow[queue]
         return True
 
     def _hold(self, connection: Connection, queue: Queue) -> None:
         held = self.holding.get(queue)
         if held is None:
-            held = self.holding[queue] = HeldQueue(queue.delivered_count)
+            held = self.holding[queue] = HeldQueue(queue.delivered_count, self._turns)
         held.connections.append(connection)
         connection.stop_reading("flow")
         if self._timer is None:
             self._timer = self._loop.call_later(limits.HOLD_CHECK_S, self._check_pace)
 
     def release(self) -> None:
-        """Let go the publishers of queues that have caught up."""
+        """Let go the publishers of queues that have caught up. Called after each turn while somebody is held."""
+        self._turns += 1
         for queue in list(self.holding):
             if queue.deleted or (
                 len(queue.backing) <= limits.RELEASE_READY_MESSAGES
@@ -87,11 +88,16 @@ class PublisherFlow:
     def _check_pace(self) -> None:
         self._timer = None
         for queue, held in list(self.holding.items()):
-            if queue.deleted or queue.delivered_count - held.delivered_before < limits.HOLD_PACE_MESSAGES:
+            if queue.delivered_count - held.delivered_before >= limits.HOLD_PACE_MESSAGES and not queue.deleted:
+                held.delivered_before = queue.delivered_count
+                held.turns_before = self._turns
+                held.checks = 0
+                continue
+            held.checks += 1
+            # On a busy machine the time may be up before the consumers had a turn: then they get some more of it.
+            if queue.deleted or self._turns - held.turns_before >= 2 or held.checks >= limits.HOLD_CHECKS_MAX:
                 self._slow[queue] = queue.delivered_count
                 self._let_go(queue)
-            else:
-                held.delivered_before = queue.delivered_count
         if self.holding:
             self._timer = self._loop.call_later(limits.HOLD_CHECK_S, self._check_pace)
 

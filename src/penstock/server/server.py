@@ -146,7 +146,7 @@ class Server:
         if alarm.check():
             log.warning("memory alarm %s", "set: publishers are blocked" if alarm.active else "cleared")
             for connection in list(self.connections):
-                if connection.has_published:
+                if connection.has_published and not connection.closing:
                     if alarm.active:
                         self._block(connection)
                     else:

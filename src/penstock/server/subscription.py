@@ -85,7 +85,7 @@ class Subscription(Consumer):
             self.unacked_count += count
             channel.consumer_unacked_count += count
             if credit == count:
-                self.update_interest()
+                channel.ran_out_of_credit(self)
         channel.connection.sent_bytes(self._encoder.encode(channel.connection.out, entries, first_tag, run.redelivered))
         return count
 

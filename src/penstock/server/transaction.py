@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock import limits
 from penstock.queues.unacked import Span
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Transaction:
         self._bytes = 0
 
     def published(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
-        size = sum(map(len, bodies))
+        size = sum(map(len, bodies)) + len(bodies) * limits.MESSAGE_OVERHEAD_BYTES + len(prepared.properties)
         self._channel.connection.count_partial(size)
         self._bytes += size
         self._publishes.append((route, prepared, bodies))

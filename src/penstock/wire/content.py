@@ -2,7 +2,7 @@
 
 What it owns
   `scan_run`       takes many messages at once from a buffer, when they differ in their bodies only.
-  `make_envelope`  looks into the properties once, for what the broker itself needs.
+  `read_content`   looks into the properties once, for what the broker itself needs.
   `strip_bcc`, `replace_reply_to`  the two places where a message is delivered with other properties than it came with.
 
 Life of the data: property bytes come from a content header frame and go out again unchanged; they are decoded once per

@@ -1,8 +1,8 @@
 """Frames: type, channel, size, payload, FRAME-END.
 
 What it owns: the frame constants and the making of frames from payloads. Reading frames is a loop over the bytes that
-arrived and lives where they arrive (`server/connection.py`), because a function call per frame would cost more than
-the reading; `frame_size` and the checks here are what that loop uses.
+arrived and lives where they arrive (`server/reader.py`), because a function call per frame would cost more than the
+reading; the constants here are what that loop uses.
 
 Invariants
   1. Every frame made here ends with FRAME-END and fits into the frame size it was given.

@@ -55,6 +55,10 @@ class Bench:
         self.taker = Taker()
         self.queue.add_consumer(self.taker, True)
 
+    def turn(self) -> None:
+        """What the scheduler does after each turn while somebody is held."""
+        self.flow.release()
+
     def new_queue(self) -> Queue:
         return Queue("q", "/", False, False, None, {}, VolatileBackingQueue(), ManualClock(), ExpirySchedule(), Owner())
 
@@ -124,19 +128,45 @@ def test_a_publisher_of_large_messages_is_let_go_when_the_bytes_have_shrunk(benc
 def test_consumers_that_do_not_take_at_a_good_pace_hold_nobody(bench: Bench) -> None:
     bench.publish(limits.HOLD_READY_MESSAGES + 1)
     bench.take(limits.HOLD_PACE_MESSAGES - 1)
+    bench.turn()
+    bench.turn()
     bench.loop.pass_s(limits.HOLD_CHECK_S)
     assert not bench.is_held
     assert bench.loop.live_timers() == []
+
+
+def test_consumers_that_had_no_turn_yet_are_given_more_time_but_not_for_ever(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    for _ in range(limits.HOLD_CHECKS_MAX - 1):
+        bench.loop.pass_s(limits.HOLD_CHECK_S)
+        assert bench.is_held
+    bench.loop.pass_s(limits.HOLD_CHECK_S)
+    assert not bench.is_held
+    assert bench.loop.live_timers() == []
+
+
+def test_slow_consumers_hold_nobody_again_before_they_have_taken_more(bench: Bench) -> None:
+    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.loop.pass_s(limits.HOLD_CHECK_S * limits.HOLD_CHECKS_MAX)
+    bench.publish(1)
+    assert not bench.is_held
+    bench.take(limits.HOLD_PACE_MESSAGES)
+    bench.publish(limits.HOLD_PACE_MESSAGES)
+    assert bench.is_held
 
 
 def test_consumers_at_a_good_pace_hold_the_publisher_from_check_to_check(bench: Bench) -> None:
     bench.publish(2 * limits.HOLD_READY_MESSAGES)
     for _ in range(3):
         bench.take(limits.HOLD_PACE_MESSAGES)
+        bench.turn()
+        bench.turn()
         bench.loop.pass_s(limits.HOLD_CHECK_S)
         assert bench.is_held
     # The pace is that since the last check, not since the beginning.
     bench.take(limits.HOLD_PACE_MESSAGES - 1)
+    bench.turn()
+    bench.turn()
     bench.loop.pass_s(limits.HOLD_CHECK_S)
     assert not bench.is_held
 
@@ -151,7 +181,7 @@ def test_a_queue_that_is_deleted_holds_nobody(bench: Bench) -> None:
 def test_a_queue_that_loses_its_consumers_holds_nobody_for_long(bench: Bench) -> None:
     bench.publish(limits.HOLD_READY_MESSAGES + 1)
     bench.queue.remove_consumer(bench.taker)
-    bench.loop.pass_s(limits.HOLD_CHECK_S)
+    bench.loop.pass_s(limits.HOLD_CHECK_S * limits.HOLD_CHECKS_MAX)
     assert not bench.is_held
 
 
