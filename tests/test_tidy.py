@@ -39,7 +39,9 @@ FUNCTION_LINES_MAX = 60
 HEADER_LINES_MIN = 8
 
 # Files of the broker between the soft and the hard limit, and why they are one file.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "src/penstock/backing/volatile.py": "one class: every verb of the contract works on the same few fields",
+}
 
 # Rooms whose modules open with the whole story of their data.
 ROOMS_WITH_HEADERS = ("wire", "routing", "journal", "store", "backing", "queues")

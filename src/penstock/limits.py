@@ -53,10 +53,11 @@ OUTPUT_BYTES_MAX: Final = 8 * 1024 * 1024
 # Frames of remembered publish methods per connection (exchange, routing key, targets).
 PUBLISH_ROUTES_MAX: Final = 4_096
 CONSUMERS_PER_CHANNEL_MAX: Final = 10_000
-# Content that one connection may have half-received over all its channels.
-PARTIAL_CONTENT_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX
 # What a body frame costs besides its octets until the message is whole.
 CONTENT_PART_OVERHEAD_BYTES: Final = 48
+# Content that one connection may have half-received over all its channels: two of the largest messages, also when
+# the smallest frame size was negotiated.
+PARTIAL_CONTENT_BYTES_MAX: Final = 2 * (MESSAGE_BYTES_MAX + MESSAGE_BYTES_MAX // 64)
 
 # --- delivery -------------------------------------------------------------------------------------
 
@@ -85,6 +86,10 @@ MEMORY_CHECK_S: Final = 0.1
 # What a waiting message costs besides its body. 500,000 messages of 100 bytes with message-ids of their own take 384
 # bytes of memory each (the generator of benches/ with --publish-only --unique-ids); equal ones take less.
 MESSAGE_OVERHEAD_BYTES: Final = 280
+# Larger properties (headers, mostly) are counted besides, as if no message shared them with another.
+SMALL_PROPERTIES_BYTES: Final = 256
+# What a connection remembers of the last message on each of its routes does not include larger properties than this.
+REMEMBERED_PROPERTIES_BYTES_MAX: Final = 4_096
 
 # --- names and registries ---------------------------------------------------------------------------
 
@@ -96,6 +101,7 @@ TOPIC_WORDS_MAX: Final = 128
 
 assert FRAME_BYTES_MIN <= FRAME_BYTES_MAX
 assert PRE_AUTH_FRAME_BYTES_MAX <= FRAME_BYTES_MAX
+assert CONTENT_PART_OVERHEAD_BYTES * 64 <= FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES
 assert WRITE_BUFFER_BYTES_LOW < WRITE_BUFFER_BYTES_HIGH
 assert RELEASE_READY_MESSAGES < HOLD_READY_MESSAGES
 assert PULL_MESSAGES_MAX <= TURN_MESSAGES_MAX

@@ -56,3 +56,35 @@ def test_all_that_is_held_counts_as_memory() -> None:
     assert bq.ram_bytes() == 300 + 3 * limits.MESSAGE_OVERHEAD_BYTES
     bq.purge()
     assert bq.ram_bytes() == 100 + limits.MESSAGE_OVERHEAD_BYTES
+
+
+LARGE = Envelope("", "key", b"p" * 10_000)
+
+
+def test_large_properties_count_as_memory_until_their_messages_are_gone() -> None:
+    bq = VolatileBackingQueue()
+    bq.publish(LARGE, stored([b"a", b"b"]), None)
+    bq.publish_entries([(LARGE, body, None) for body in stored([b"c", b"d"])], None)
+    bq.publish(PERSISTENT, stored([b"e"]), None)
+    expected = 5 + 5 * limits.MESSAGE_OVERHEAD_BYTES + 40_000
+    assert bq.ram_bytes() == expected
+    bq.fetch(1, MANY, False)
+    bq.fetch(3, MANY, True)
+    bq.ack([1])
+    assert bq.ram_bytes() == expected - 2 - 2 * limits.MESSAGE_OVERHEAD_BYTES - 20_000
+    bq.requeue([2])
+    bq.check_invariants()
+    bq.fetch(1, MANY, False)
+    bq.check_invariants()
+    bq.publish(LARGE, stored([b"f"]), None)
+    bq.purge()
+    bq.check_invariants()
+    bq.purge_acks()
+    bq.check_invariants()
+    assert bq.ram_bytes() == 0
+
+
+def test_large_properties_of_messages_published_as_delivered_count_too() -> None:
+    bq = VolatileBackingQueue()
+    bq.publish_delivered(LARGE, stored([b"a"]), None)
+    assert bq.ram_bytes() == 1 + limits.MESSAGE_OVERHEAD_BYTES + 10_000

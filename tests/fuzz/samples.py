@@ -74,7 +74,7 @@ MIXED = encode_all(
     + publish(1, "x", "key", b"two", Properties(message_id="m", priority=3))
     + publish(1, "x", "key", b"three", Properties(content_type="t", delivery_mode=2, timestamp=1, app_id="a"))
     + publish(1, "x", "key", b"four", Properties(content_encoding="e", correlation_id="c", type="t", cluster_id="c"))
-    + publish(1, "x", "key", b"five", Properties(expiration="5"))
+    + publish(1, "x", "key", b"five", Properties(user_id="u"))
 )
 RUN = b"prefix" + b"body\xce"
 

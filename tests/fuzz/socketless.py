@@ -241,7 +241,10 @@ class SocketlessServer:
         assert self.server.internal_errors == 0
 
     def close(self) -> None:
-        self.loop.run_until_complete(self.server.stop(timeout_s=0.0))
+        for transport in self._transports:
+            transport.close()
+        self.settle()
+        self.loop.run_until_complete(self.server.stop(timeout_s=1.0))
         self._logger.removeHandler(self.complaints)
         self._logger.setLevel(self._level_before)
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())

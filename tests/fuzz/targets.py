@@ -150,6 +150,8 @@ def fuzz_scan_mixed(data: bytes) -> None:
         assert {taken[3 * at + 1].channel, taken[3 * at + 2].channel} == {1}
         assert body == content + b"\xce"
         assert 0 < len(content) <= 2000
+        found = decode_properties(envelope.properties)
+        assert (found.headers, found.reply_to, found.expiration, found.user_id) == (None, None, None, None)
         careful = read_content("x", "key", envelope.properties).envelope
         for name in ("properties", "persistent", "priority", "expiration_ms", "exchange", "routing_key"):
             assert getattr(envelope, name) == getattr(careful, name), name

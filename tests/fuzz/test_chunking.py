@@ -35,9 +35,15 @@ OPENING = [
     method(TX, methods.TxSelect()),
     *[method(PLAIN, methods.QueueDeclare(name, exclusive=True)) for name in ("q0", "q1", "taken", "acked")],
     method(CONSUMING, methods.BasicConsume("taken", "t", False, True)),
+    method(PLAIN, methods.QueueBind("q0", "amq.direct", "a.b")),
+    method(PLAIN, methods.QueueBind("q1", "amq.topic", "a.#")),
+    method(PLAIN, methods.QueueBind("q0", "amq.headers", "", False, {"k": ("S", b"v")})),
     *[frame for _ in range(CONSUMED_MESSAGES) for frame in publish(PLAIN, "", "acked", b"x")],
     method(CONFIRM, methods.BasicConsume("acked", "a", False, False)),
 ]
+
+# Exchanges with keys for which there is a binding, or can be.
+PATHS = [("", "q0"), ("", "q1"), ("amq.direct", "a.b"), ("amq.topic", "a.b"), ("amq.fanout", "")]
 
 channels = st.sampled_from(CHANNELS)
 keys = st.sampled_from(["q0", "q0", "q1", "taken", "nowhere", "a.b"])
@@ -52,6 +58,7 @@ properties = st.sampled_from(
         Properties(expiration="3600000"),
         Properties(message_id="1", timestamp=1),
         Properties(message_id="2", priority=5),
+        Properties(user_id="someone else"),
     ]
 )
 
@@ -59,7 +66,7 @@ properties = st.sampled_from(
 @st.composite
 def bodies(draw: st.DrawFn, channel: int, key: str) -> bytes:
     """Now and then what a reader that looks for frames in the wrong place would fall for."""
-    size = draw(st.sampled_from([0, 1, 2, 9, 9, 9, 40, 40, 200]))
+    size = draw(st.sampled_from([0, 1, 2, 9, 9, 9, 9, 9, 40, 40, 40, 40, 200, 200, MESSAGE_BYTES_MAX + 1]))
     trap = b"".join([frame.encode() for frame in publish(channel, "", key, bytes(9))])
     filler = draw(st.sampled_from([b"x", b"\xce", trap, trap[:-10], b"\xce" + trap]))
     return (filler * (size // len(filler) + 1))[:size]
@@ -84,6 +91,14 @@ def publish_runs(draw: st.DrawFn) -> Stage:
 
 
 @st.composite
+def changed_meaning(draw: st.DrawFn) -> Stage:
+    """The same publishes before and after a change of what they mean."""
+    channel, (exchange, key), payload = draw(channels), draw(st.sampled_from(PATHS)), draw(bodies(PLAIN, "q0"))
+    run = publish(channel, exchange, key, payload, mandatory=True) * draw(st.integers(1, 4))
+    return [*run, *draw(topology()), *run]
+
+
+@st.composite
 def interleaved(draw: st.DrawFn) -> Stage:
     """Two messages on two channels, their frames mixed."""
     first, second = draw(st.permutations([PLAIN, CONFIRM, TX]))[:2]
@@ -105,6 +120,8 @@ def topology(draw: st.DrawFn) -> Stage:
                 methods.QueueBind(queue, "amq.direct", "a.b", True),
                 methods.QueueUnbind(queue, "amq.direct", "a.b"),
                 methods.QueueBind(queue, "amq.topic", "a.#"),
+                methods.QueueUnbind(queue, "amq.topic", "a.#"),
+                methods.QueueBind(queue, "amq.fanout", ""),
                 methods.QueueBind(queue, "amq.headers", "", False, headers),
                 methods.QueueDeclare(queue, exclusive=True),
                 methods.QueueDeclare("", exclusive=True),
@@ -125,6 +142,7 @@ def settling(draw: st.DrawFn) -> Stage:
     tags = draw(
         st.one_of(
             st.just(list(range(first, first + draw(st.integers(1, 6))))),
+            st.just([first, first - 2, first - 1, first, first + 1] if first > 2 else [first]),
             st.lists(st.integers(1, CONSUMED_MESSAGES), max_size=5),
         )
     )
@@ -176,7 +194,16 @@ def others(draw: st.DrawFn) -> Stage:
 def stages_of(draw: st.DrawFn) -> Stage:
     steps = draw(
         st.lists(
-            st.one_of(publish_runs(), publish_runs(), interleaved(), topology(), settling(), fetching(), others()),
+            st.one_of(
+                publish_runs(),
+                publish_runs(),
+                changed_meaning(),
+                interleaved(),
+                topology(),
+                settling(),
+                fetching(),
+                others(),
+            ),
             max_size=8,
         )
     )

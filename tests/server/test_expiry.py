@@ -23,7 +23,7 @@ def test_the_head_is_dropped_without_consumers_and_without_anybody_looking(
 def test_only_the_head_is_dropped(broker: Broker, connect: Connect) -> None:
     client = connect(broker)
     client.declare(1, "q")
-    client.publish(1, "q", b"gone", expiration="20")
+    client.publish(1, "q", b"gone", expiration="100")
     client.publish(1, "q", b"stays")
     client.publish(1, "q", b"behind", expiration="20")
     client.publish(1, "q", b"later", expiration="60000")

@@ -9,7 +9,7 @@ and one dict entry, and the work on a run is done by C code (extend, update), no
 Invariants
   1. Every seq_id in `_requeued` and in `_pending` is lower than the first of `_fresh`.
   2. A seq_id is in at most one of the three.
-  3. `_ready_bytes` and `_pending_bytes` equal the sums over what is held.
+  3. `_ready_bytes`, `_pending_bytes` and `_properties_bytes` equal the sums over what is held.
   4. `_marked` holds only seq_ids of `_fresh`.
 
 Crash: nothing is left. A clean stop leaves nothing either, so a run is safe as soon as it is held and its confirm
@@ -58,6 +58,8 @@ class VolatileBackingQueue(BackingQueue):
         # Payload bytes, FRAME-END octets not counted.
         self._ready_bytes = 0
         self._pending_bytes = 0
+        # Of properties that are not small, over ready and pending messages. 0 in most queues, which pay nothing for it.
+        self._properties_bytes = 0
         # Tokens that the queue has not collected yet.
         self._confirmed: list[ConfirmToken] = []
 
@@ -86,6 +88,8 @@ class VolatileBackingQueue(BackingQueue):
         else:
             self._fresh.extend(zip(repeat(envelope), bodies, repeat(props), strict=False))
             self._ready_bytes += sum(map(len, bodies)) - count
+        if len(envelope.properties) > limits.SMALL_PROPERTIES_BYTES:
+            self._properties_bytes += len(envelope.properties) * count
         if delivered:
             self._marked.update(range(first, first + count))
         if props is not None and props.confirm is not None:
@@ -98,6 +102,7 @@ class VolatileBackingQueue(BackingQueue):
         self._next_seq_id = first + count
         self._fresh.extend(entries)
         self._ready_bytes += sum([len(entry[1]) for entry in entries]) - count
+        self._properties_bytes += large_properties_bytes(entries)
         if confirm is not None:
             self._confirmed.append(confirm)
         return first
@@ -109,6 +114,7 @@ class VolatileBackingQueue(BackingQueue):
         for seq_id, body in enumerate(bodies, first):
             self._pending[seq_id] = (envelope, body, props)
             self._pending_bytes += len(body) - 1
+            self._properties_bytes += large_properties_bytes([self._pending[seq_id]])
         if props is not None and props.confirm is not None:
             self._confirmed.append(props.confirm)
         return first
@@ -154,6 +160,8 @@ class VolatileBackingQueue(BackingQueue):
             else:
                 self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
             self._pending_bytes += size
+        elif self._properties_bytes:
+            self._properties_bytes -= large_properties_bytes(entries)
         return Run(first, entries, redelivered)
 
     def _take_fresh(self, count: int, bytes_max: int) -> tuple[list[Entry], int]:
@@ -197,6 +205,8 @@ class VolatileBackingQueue(BackingQueue):
         if ack_required:
             self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
             self._pending_bytes += size
+        elif self._properties_bytes:
+            self._properties_bytes -= large_properties_bytes(entries)
         return Run(first, entries, True)
 
     def drop(self, ack_required: bool) -> DropResult | None:
@@ -267,11 +277,14 @@ class VolatileBackingQueue(BackingQueue):
         pop = self._pending.pop
         acked = 0
         size = 0
+        count_properties = self._properties_bytes > 0
         for seq_id in seq_ids:
             entry = pop(seq_id, None)
             if entry is not None:
                 acked += 1
                 size += len(entry[1])
+                if count_properties:
+                    self._properties_bytes -= large_properties_bytes([entry])
         self._pending_bytes -= size - acked
         return acked
 
@@ -309,10 +322,14 @@ class VolatileBackingQueue(BackingQueue):
         self._requeued.clear()
         self._marked.clear()
         self._ready_bytes = 0
+        if self._properties_bytes:
+            self._properties_bytes = large_properties_bytes(list(self._pending.values()))
         return purged
 
     def purge_acks(self) -> int:
         purged = len(self._pending)
+        if self._properties_bytes:
+            self._properties_bytes -= large_properties_bytes(list(self._pending.values()))
         self._pending.clear()
         self._pending_bytes = 0
         return purged
@@ -347,7 +364,8 @@ class VolatileBackingQueue(BackingQueue):
     # --- memory and looking in ----------------------------------------------------------------------
 
     def ram_bytes(self) -> int:
-        return self._ready_bytes + self._pending_bytes + self.depth() * limits.MESSAGE_OVERHEAD_BYTES
+        payload_bytes = self._ready_bytes + self._pending_bytes
+        return payload_bytes + self._properties_bytes + self.depth() * limits.MESSAGE_OVERHEAD_BYTES
 
     def msg_rates(self) -> tuple[float, float]:
         return (0.0, 0.0)
@@ -374,6 +392,8 @@ class VolatileBackingQueue(BackingQueue):
         pending = sum([len(entry[1]) - 1 for entry in self._pending.values()])
         assert ready == self._ready_bytes, "3: ready bytes"
         assert pending == self._pending_bytes, "3: pending bytes"
+        held = [*self._fresh, *[item[1] for item in self._requeued], *self._pending.values()]
+        assert large_properties_bytes(held) == self._properties_bytes, "3: properties"
         assert all([head <= seq_id < self._next_seq_id for seq_id in self._marked]), "4: marks"
 
 
@@ -391,6 +411,12 @@ class VolatileBackingQueues(BackingQueues):
 
     def delete_crashed(self, queue_id: str) -> None:
         return None
+
+
+def large_properties_bytes(entries: Sequence[Entry]) -> int:
+    """The properties that are not small: what they have on top of a message's usual overhead."""
+    small = limits.SMALL_PROPERTIES_BYTES
+    return sum([len(entry[0].properties) for entry in entries if len(entry[0].properties) > small])
 
 
 def within_bytes(entries: list[Entry], bytes_max: int) -> list[Entry]:

@@ -275,7 +275,7 @@ class Channel(ConfirmSink, ReplyReceiver):
 
     def ran_out_of_credit(self, subscription: Subscription) -> None:
         """A consumer took all that it, or the channel, may have."""
-        if self.prefetch_count and subscription.tag in self.subscriptions:
+        if self.prefetch_count:
             # They share the channel's credit, and are asked in this order when there is some again.
             self.subscriptions[subscription.tag] = self.subscriptions.pop(subscription.tag)
         subscription.update_interest()

@@ -118,7 +118,9 @@ class PublishRoute:
         is_request = content.reply_to == direct_reply.PSEUDO_QUEUE
         if is_request:
             self._replace_reply_to(content)
-        self.prepared = prepared = self._route(content, properties, version)
+        prepared = self._route(content, properties, version)
+        # Routes are many, and large properties are hardly ever sent twice.
+        self.prepared = prepared if len(properties) <= limits.REMEMBERED_PROPERTIES_BYTES_MAX else None
         if is_request:
             # The channel's reply address may change without the topology.
             prepared.version = -1

@@ -115,3 +115,10 @@ def test_the_sink_is_told_once_until_it_flushes(ledger: ConfirmLedger, sink: Sin
     ledger.flush()
     ledger.open_run(1, 1).settle()
     assert sink.told == 2
+
+
+def test_a_settled_token_does_not_keep_its_ledger(ledger: ConfirmLedger) -> None:
+    settled, refused, waiting = ledger.open_run(1, 1), ledger.open_run(1, 1), ledger.open_run(1, 1)
+    settled.settle()
+    refused.refuse()
+    assert (settled.ledger, refused.ledger, waiting.ledger) == (None, None, ledger)

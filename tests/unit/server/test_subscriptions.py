@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import base, commands
 from wire_bench import Bench, Client
+
+from penstock import limits
 
 Basic = commands.Basic
 
@@ -55,6 +58,38 @@ def test_each_consumer_has_a_prefetch_of_its_own(bench: Bench) -> None:
     publish(bench, 10)
     assert consume(client, "a", prefetch=2) == [1, 2]
     assert consume(client, "b", prefetch=3) == [3, 4, 5]
+
+
+def test_consumers_that_share_the_prefetch_of_a_channel_take_turns(bench: Bench) -> None:
+    client, queue_names = bench.client(), ["q", "other"]
+    bench.queue("other")
+    for name in queue_names:
+        bench.client().publish("", name, *[b"x"] * 20)
+    client.send(Basic.Qos(0, 2, True))
+    served = []
+    client.send(*[Basic.Consume(0, name, name) for name in queue_names])
+    for _ in range(6):
+        deliveries = [frame for frame in client.read() if isinstance(frame, Basic.Deliver)]
+        served.append([frame.consumer_tag for frame in deliveries])
+        client.send(Basic.Ack(deliveries[-1].delivery_tag, True))
+    assert served == [["q", "q"], ["other", "other"]] * 3
+
+
+def test_a_connection_with_many_channels_delivers_no_more_than_a_turn_allows(bench: Bench) -> None:
+    client, channels = bench.client(), range(2, 42)
+    for number in channels:
+        queue = bench.queue(f"q{number}")
+        bench.client().publish("", queue.name, *[b"x"] * 256)
+        client.call(commands.Channel.Open(), channel=number)
+    for number in channels:
+        client.send(Basic.Consume(0, f"q{number}", no_ack=True), channel=number)
+    queues = [bench.vhost.queues[f"q{number}"] for number in channels]
+    left = [sum(map(len, queues))]
+    while left[-1]:
+        assert bench.loop.turn()
+        left.append(sum(map(len, queues)))
+    taken = [before - after for before, after in pairwise(left)]
+    assert max(taken) < limits.TURN_MESSAGES_MAX + limits.PULL_MESSAGES_MAX
 
 
 def test_the_prefetch_of_a_channel_is_shared_by_its_consumers(bench: Bench) -> None:

@@ -51,6 +51,8 @@ class MemoryTransport(asyncio.Transport):
         self._closing = False
         self.written = bytearray()
         self.is_paused = False
+        # What the client has not read, as the server is told.
+        self.unread_bytes = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
@@ -59,7 +61,7 @@ class MemoryTransport(asyncio.Transport):
         pass
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unread_bytes
 
     def pause_reading(self) -> None:
         self.is_paused = True
