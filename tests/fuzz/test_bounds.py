@@ -126,6 +126,19 @@ def test_unfinished_messages_on_many_channels_are_bounded(bench: SocketlessServe
     assert Census.of(bench.server).connections == before.connections - 1
 
 
+@pytest.mark.slow
+def test_publishes_that_are_never_committed_are_bounded(bench: SocketlessServer) -> None:
+    client = opened(bench)
+    client.send(method(1, methods.TxSelect()).encode())
+    message = encode_all(publish(1, "", "q", bytes(130_000)))
+    for _ in range(limits.PARTIAL_CONTENT_BYTES_MAX // 130_000 + 1):
+        client.send(message)
+    bench.settle()
+    assert [str(close) for close in client.said().closes()] == ["connection 506"]
+    assert weigh(bench.server).text_bytes < MIB
+    client.hang_up()
+
+
 def test_remembered_routes_are_bounded(bench: SocketlessServer) -> None:
     client = opened(bench)
     weights = []

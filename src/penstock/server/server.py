@@ -20,6 +20,8 @@ from penstock.wire import methods
 
 log = logging.getLogger("penstock.server")
 
+# A dropped connection is gone after a turn or two of the loop.
+DROPPED_S = 5.0
 # The time between two looks at the memory grows with the number of queues, which are all asked.
 MEMORY_CHECK_PER_QUEUE_S = 20e-6
 
@@ -88,7 +90,7 @@ class Server:
             except TimeoutError:
                 for connection in list(self.connections):
                     connection.drop()
-                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
+                await asyncio.wait_for(self._all_closed.wait(), DROPPED_S)
         for timer in (self._expiry_timer, self._memory_timer):
             if timer is not None:
                 timer.cancel()
