@@ -1,0 +1,294 @@
+"""When and how the gathered batch is written, and who is told.
+
+What it owns. Who waits for the gathering batch and for the one in flight, the files that are to be synced first, and
+the state that follows a failure. It drives the newest segment (`segment`) and the syncer.
+
+Life of the data: rows gather in RAM; `commit` builds one batch of them, writes it with one call and has it synced; when
+the syncer answers, the waiters are told. While a sync is under way the next batch gathers.
+
+Invariants
+  1. One write is in flight. A batch is written only when everything before it is durable: this is what tells a torn
+     tail from rot (`reader`), and `durable_lsn` in a header equals its `first_lsn`.
+  2. A waiter is called once, in the order of asking: True when everything gathered before it asked is durable.
+  3. A failed write or sync is final (`failed`): nothing is written or reported durable any more. A full disk is not:
+     the waiters get False, the batch is kept, nothing of it is left on disk, and later commits try again.
+  4. Files given to `sync_first` are synced before the segment, by the same request.
+  5. LSNs are exclusive ends: everything below `durable_lsn` is durable, `next_lsn` is given out next.
+  6. A commit mark follows when the journal has gone idle, one for each idle time, and nobody waits for it.
+
+A crash loses the gathering batch and any part of the one in flight; nobody was told that they are durable. It does not
+decide when turns end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from errno import EDQUOT, EFBIG, ENOSPC
+from typing import Final
+
+from penstock.clock import Clock
+from penstock.files import File, Files
+from penstock.journal.encoding import Stamp
+from penstock.journal.format import COMMIT_MARK, HEAP_BYTES_MAX
+from penstock.journal.gathering import Gathering
+from penstock.journal.options import FSYNC, NONE, JournalOptions
+from penstock.journal.segment import Segments, SegmentWriter
+from penstock.journal.syncer import Syncer
+
+Waiter = Callable[[bool], None]
+
+# How often room is asked for before a batch is given up for now.
+MAKE_ROOM_TRIES: Final = 2
+
+
+def no_room() -> bool:
+    return False
+
+
+class Committing(Gathering):
+    """Gathers, writes, syncs, and tells."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        syncer: Syncer,
+        clock: Clock,
+        options: JournalOptions,
+        salt: Callable[[], int],
+    ) -> None:
+        super().__init__()
+        self._syncer = syncer
+        self._clock = clock
+        self._options = options
+        self._segments = Segments(files, folder, clock, salt)
+        # Called before a batch is built: stores write what the batch refers to, and call `sync_first`.
+        self.before_write: list[Callable[[], None]] = []
+        # Called when the disk is full: makes room and returns True, or returns False.
+        self.disk_full: Callable[[], bool] = no_room
+        self.in_flight = False
+        self.failed: OSError | None = None
+        self.durable_lsn = 0
+        # Of all batches since the start.
+        self.bytes_written = 0
+        # Who waits for the gathering batch, and for the one in flight.
+        self._waiters: list[Waiter] = []
+        self._waiters_in_flight: list[Waiter] = []
+        self._lsn_in_flight = 0
+        self._sync_first: list[File] = []
+        # When the gathering batch got its first row; with a full disk, when it was last tried.
+        self._since_s = 0.0
+        self._is_disk_full = False
+        # Whether the segment is to be left behind the gathering batch.
+        self._roll_after = False
+        # When the last batch became durable that has no commit mark behind it; -1 when there is none.
+        self._unmarked_since_s = -1.0
+        self._is_committing = False
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def when_durable(self, done: Waiter) -> None:
+        """Call `done` when everything gathered so far is durable (True), or when it will not be (False)."""
+        if self.failed is not None:
+            done(False)
+        elif self._options.confirm_sync == NONE:
+            done(True)
+        elif not self._is_empty:
+            self._waiters.append(done)
+        elif self.durable_lsn < self.next_lsn:
+            self._waiters_in_flight.append(done)
+        else:
+            # Nothing is in flight, or only a commit mark.
+            done(True)
+
+    def sync_first(self, file: File) -> None:
+        """Sync this file before the gathering batch is reported durable."""
+        if file not in self._sync_first:
+            self._sync_first.append(file)
+
+    def _begin_gathering(self) -> None:
+        self._since_s = self._clock.monotonic_s()
+        self.gathered()
+
+    # --- committing -------------------------------------------------------------------------------
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether so much is gathered that a commit should not wait for the end of the turn."""
+        return self.gathered_bytes >= self._options.batch_bytes_max
+
+    def commit(self, urgent: bool = False) -> None:
+        """End of a turn: write what is gathered if somebody waits for it, if it is much, or if it has waited long."""
+        if self.failed is not None:
+            if not self._is_empty:
+                self.begin_batch()
+            return
+        if self._is_committing:
+            return
+        self._is_committing = True
+        try:
+            while not self.in_flight and self._is_due(urgent):
+                urgent = False
+                if not self._write():
+                    break
+        finally:
+            self._is_committing = False
+
+    def commit_due_s(self) -> float | None:
+        """When `commit` has something to do although nobody waits; None when it has not."""
+        if self.failed is not None or self.in_flight:
+            return None
+        if not self._is_empty:
+            return self._since_s + self._options.sync_window_s
+        if self._unmarked_since_s >= 0:
+            return self._unmarked_since_s + self._options.idle_s
+        return None
+
+    def _is_due(self, urgent: bool) -> bool:
+        if self.failed is not None:
+            return False
+        if not self._is_empty and (urgent or self._waiters or (self.wants_commit and not self._is_disk_full)):
+            return True
+        due_s = self.commit_due_s()
+        return due_s is not None and self._clock.monotonic_s() >= due_s
+
+    def _write(self) -> bool:
+        """Write the batch, or the commit mark when nothing is gathered; False when it was not written."""
+        is_mark = self._is_empty
+        for _ in range(MAKE_ROOM_TRIES + 1):
+            try:
+                pos = self._append(is_mark)
+            except OSError as error:
+                if error.errno not in (ENOSPC, EDQUOT):
+                    self._fail(error)
+                    return False
+                if not self._cut():
+                    return False
+                if is_mark or not self.disk_full():
+                    break
+            else:
+                self._written(pos, is_mark)
+                return True
+        self._give_up_for_now(is_mark)
+        return False
+
+    def _append(self, is_mark: bool) -> int:
+        """Build the batch and write it; the position at which it stands."""
+        if not is_mark:
+            for prepare in self.before_write:
+                prepare()
+            if self._body_bytes + self._props_bytes > HEAP_BYTES_MAX:
+                raise OSError(EFBIG, "a batch of more than 2 GiB was gathered")
+        segment = self._segments.writer() if is_mark else self._segments.writer_for_batch(self._first_lsn)
+        pieces, crc = self.encode(
+            Stamp(
+                COMMIT_MARK if is_mark else 0,
+                segment.salt,
+                segment.seed,
+                segment.number,
+                segment.pos,
+                self.durable_lsn,
+                self._clock.wall_ms() * 1000,
+                segment.prev_crc,
+            )
+        )
+        return segment.append(pieces, crc)
+
+    def _written(self, pos: int, is_mark: bool) -> None:
+        """The batch is in the file: let the next one gather, and have this one synced."""
+        segment = self._segments.writer()
+        self.bytes_written += segment.pos - pos
+        self._lsn_in_flight = self.next_lsn
+        to_sync = [segment.file]
+        if is_mark:
+            self._unmarked_since_s = -1.0
+        else:
+            self._unmarked_since_s = 0.0
+            to_sync = [*self._sync_first, segment.file]
+            self._next_batch(segment, pos)
+        if self._options.confirm_sync == FSYNC:
+            self.in_flight = True
+            self._syncer.submit(to_sync, self._synced)
+        else:
+            self._unmarked_since_s = -1.0
+            self._durable()
+
+    def _next_batch(self, segment: SegmentWriter, pos: int) -> None:
+        """Everything that belongs to the batch goes with it; the next one begins with nothing."""
+        self.place.segment = segment.number
+        self.place.pos = pos
+        self._is_disk_full = False
+        self._waiters_in_flight = self._waiters
+        self._waiters = []
+        self._sync_first = []
+        self.begin_batch()
+        # The next one may be as large as they get, or as this one.
+        room = max(self._options.batch_bytes_max, segment.pos - pos)
+        if self._roll_after or segment.pos + room > self._options.segment_bytes:
+            self._roll_after = False
+            self._leave_segment()
+
+    def _synced(self, error: OSError | None) -> None:
+        """The syncer's answer."""
+        self.in_flight = False
+        if error is not None:
+            self._fail(error)
+            return
+        self._durable()
+        if self._is_committing:
+            return
+        if self._waiters or self.wants_commit:
+            self.commit()
+        else:
+            # There may be a new `commit_due_s`.
+            self.gathered()
+
+    def _durable(self) -> None:
+        self.durable_lsn = self._lsn_in_flight
+        if self._unmarked_since_s >= 0:
+            self._unmarked_since_s = self._clock.monotonic_s()
+        waiters = self._waiters_in_flight
+        self._waiters_in_flight = []
+        for done in waiters:
+            done(True)
+
+    # --- failing ----------------------------------------------------------------------------------
+
+    def _fail(self, error: OSError) -> None:
+        self.failed = error
+        self.begin_batch()
+        self._answer_all(False)
+
+    def _cut(self) -> bool:
+        """Take away what a write that found no room has left."""
+        try:
+            self._segments.writer().cut()
+        except OSError as error:
+            self._fail(error)
+            return False
+        return True
+
+    def _give_up_for_now(self, is_mark: bool) -> None:
+        """There is no room. The batch is kept; those who wait are told that it may never be durable."""
+        if is_mark:
+            # The next batch that is written says the same.
+            self._unmarked_since_s = -1.0
+            return
+        self._is_disk_full = True
+        self._since_s = self._clock.monotonic_s()
+        waiters = self._waiters
+        self._waiters = []
+        for done in waiters:
+            done(False)
+
+    def _answer_all(self, durable: bool) -> None:
+        waiters = self._waiters_in_flight + self._waiters
+        self._waiters_in_flight = []
+        self._waiters = []
+        for done in waiters:
+            done(durable)
+
+    def _leave_segment(self) -> None:
+        if self._segments.leave():
+            # Names are repeated in the next one.
+            self._named.clear()

@@ -1,0 +1,30 @@
+"""Where a batch of the journal is.
+
+Owns: `BatchPlace`, one object per batch. Everything that was gathered into a batch points to the same object, so that
+one assignment tells all of it where it can be read.
+
+Life of the data: made when a batch begins to gather, filled in when the batch was written, kept alive by the queue
+positions that point to it. What points to a place is: the place, and the index of an entry in the batch.
+
+Invariants
+  1. `segment` is -1 until the bytes were written; until then the batch cannot be read, and RAM holds its messages.
+  2. A place is filled in at most once. That of a batch that could not be written stays -1 for ever.
+
+A crash leaves nothing of it: recovery makes new places from what it finds. It does not say whether the batch is synced.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+
+@final
+class BatchPlace:
+    """Segment and position of one batch."""
+
+    __slots__ = ("pos", "segment")
+
+    def __init__(self, segment: int = -1, pos: int = -1) -> None:
+        self.segment = segment
+        # Byte offset in the segment.
+        self.pos = pos

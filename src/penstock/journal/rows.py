@@ -1,0 +1,68 @@
+"""What a row of the journal can say: its kinds, its flags, and what its fields mean for each kind.
+
+A row is (seq, queue, actor, count, route, entry, kind, flags, arg, number); the ROW_ constants are the indexes. It
+stands for `count` events: messages seq, seq + 1, … of one queue. `entry` is the first of `count` entries in the heaps.
+
+Life of the data: numbers on disk. They are written by `gathering`, read by recovery, fsck and the pipeline.
+
+Invariants
+  1. A number, once released, keeps its meaning for ever. New kinds get new numbers.
+  2. Kinds below 32 are events of messages; those from 32 on are about the journal itself.
+  3. Every message leaves its queue by exactly one row of `GONE_KINDS`, or by the FORGET of the queue.
+
+A crash leaves rows in whole batches or not at all. It does not know bytes: that is `format`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Indexes in a decoded row.
+ROW_SEQ: Final = 0
+ROW_QUEUE: Final = 1
+ROW_ACTOR: Final = 2
+ROW_COUNT: Final = 3
+ROW_ROUTE: Final = 4
+ROW_ENTRY: Final = 5
+ROW_KIND: Final = 6
+ROW_FLAGS: Final = 7
+ROW_ARG: Final = 8
+ROW_NUMBER: Final = 9
+
+# arg = priority, number = wall-clock milliseconds of expiry or -1, entry and route set.
+PUBLISHED: Final = 1
+# From here on: number = payload bytes of the run, no entry, no route.
+DELIVERED: Final = 2
+ACKED: Final = 3
+REJECTED: Final = 4
+REQUEUED: Final = 5
+EXPIRED: Final = 6
+DEAD_LETTERED: Final = 7
+DROPPED: Final = 8
+PURGED: Final = 9
+# Delivered to somebody who does not acknowledge: gone.
+FETCHED: Final = 10
+LOST: Final = 11
+
+# arg says what is named, seq is the number that gets the name; the text is the body of its entry.
+NAME: Final = 32
+# A change of the definitions; the text is the body of its entry.
+DEFINE: Final = 33
+# The queue was deleted with everything in it.
+FORGET: Final = 34
+# Kept free: a commit mark is a batch without rows that has a flag in its header.
+COMMIT: Final = 35
+
+GONE_KINDS: Final = frozenset({ACKED, REJECTED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED, FETCHED, LOST})
+
+# Row flags.
+PERSISTENT: Final = 1
+# Only the first entry of the run carries the properties; they are those of all.
+SHARED_PROPS: Final = 2
+# The body of each entry is not the message but where it is: i64 address, i32 payload bytes.
+REFERENCE: Final = 4
+
+# What a NAME row names (arg): a queue, for the rest of the segment; a route, in this batch only. The text of a queue is
+# up to who names it; that of a route is exchange and routing key, as basic.deliver carries them.
+NAME_QUEUE: Final = 1
+NAME_ROUTE: Final = 2

@@ -1,0 +1,50 @@
+"""Who makes written bytes durable.
+
+A sync blocks, so the core does not do it: it hands the files to a `Syncer` and is called back. The server has one that
+asks a process of its own (a thread would starve under a busy loop); simulations have one that syncs when they say so.
+
+Invariants
+  1. At most one request is under way. Whoever has more waits for the answer.
+  2. Files are synced in the order given, and `done` is called once, on the thread that called `submit`.
+  3. After a failure nothing of that file is ever reported as synced again: the caller stops using it.
+
+A crash before the answer may leave any part of what was written. It does not write and does not know formats.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from penstock.files import File
+
+# Receives None, or what went wrong.
+SyncDone = Callable[[OSError | None], None]
+
+
+class Syncer(ABC):
+    """Syncs files somewhere else."""
+
+    @abstractmethod
+    def submit(self, files: Sequence[File], done: SyncDone) -> None:
+        """Sync the data of each file, in order; call `done` when all are synced or one failed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait for what is under way, and stop."""
+
+
+class InlineSyncer(Syncer):
+    """Syncs at once, on the caller's thread: for tools that have nothing else to do."""
+
+    def submit(self, files: Sequence[File], done: SyncDone) -> None:
+        error: OSError | None = None
+        try:
+            for file in files:
+                file.fdatasync()
+        except OSError as failed:
+            error = failed
+        done(error)
+
+    def close(self) -> None:
+        return None
