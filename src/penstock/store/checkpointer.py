@@ -1,0 +1,297 @@
+"""Makes a checkpoint while the node works: a little in each turn.
+
+What it owns: the checkpoint that is under way, and the list of those that are kept.
+
+Life of a checkpoint
+  begin      the definitions are taken, and the place where replay would begin
+  taking     queue after queue: its state is written into the draft, each at its own LSN; its files are synced, some
+             at a time, by the syncer
+  durable    wait until the journal is durable up to the last snapshot
+  draft      the draft is completed and synced, gets its name, and the folder is synced
+  announce   each queue is told; older checkpoints are removed
+
+Invariants
+  1. A state is taken only while no row waits to be written. So it has all rows below its LSN, and every place in the
+     journal that it names is known.
+  2. When the draft gets its name, everything that it names is synced: the files of the queues and the journal.
+  3. A row that a state does not contain stands behind the replay start, since states are taken after it was noted. That
+     goes for new queues too, and for the row that says that a queue was deleted.
+  4. At most one checkpoint is under way, and each has a number that no other one had.
+
+A crash leaves the older checkpoints as they were. A disk that is full, or cannot write the draft, costs this checkpoint
+only: it is given up, `failure` says why, and the node tries again later. A queue's file that cannot be synced is
+another matter: its bytes may be lost although they can still be read, so nothing that follows could be trusted. Then
+`fatal` is set, and the node must stop as it does when the journal fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from penstock.clock import Clock
+from penstock.files import File, Files
+from penstock.journal.journal import Journal
+from penstock.journal.syncer import Syncer
+from penstock.store import checkpoint
+from penstock.store.checkpoint import CheckpointDraft, CheckpointHeader
+from penstock.store.places import JOURNAL
+from penstock.store.queue_registry import QueueRegistry
+from penstock.store.queue_state import QueueState
+from penstock.store.stored_queue import NO_SEGMENT, StoredQueue
+
+IDLE: Final = 0
+BEGIN: Final = 1
+TAKING: Final = 2
+WAITING: Final = 3
+DRAFT: Final = 4
+ANNOUNCE: Final = 5
+
+# So many files are synced with one request: a publisher's commit may have to wait for them.
+_SYNC_FILES: Final = 16
+
+# (definitions, LSN below which every change is contained in them)
+DefinitionsSource = Callable[[], tuple[bytes, int]]
+
+
+@final
+class Checkpointer:
+    """The checkpoint under way."""
+
+    def __init__(
+        self,
+        files: Files,
+        journal: Journal,
+        syncer: Syncer,
+        clock: Clock,
+        registry: QueueRegistry,
+        random_int: Callable[[int], int],
+        definitions: DefinitionsSource,
+    ) -> None:
+        # Good ones, oldest first; at most two.
+        self.kept: list[CheckpointHeader] = []
+        self.next_number = 1
+        self.phase = IDLE
+        # Why the last one was given up; empty after one that was published.
+        self.failure = ""
+        self.fatal: OSError | None = None
+        # Payload bytes of live messages at the last checkpoint, and how many of them each journal segment holds.
+        self.live_bytes = 0
+        self.live_in_segments: dict[int, int] = {}
+        self._files = files
+        self._journal = journal
+        self._syncer = syncer
+        self._clock = clock
+        self._registry = registry
+        self._random_int = random_int
+        self._definitions = definitions
+        self._clean = False
+        self._draft: CheckpointDraft | None = None
+        # Numbers that are still to be taken, in reverse; queues that were; and those whose files are being synced.
+        self._to_take: list[int] = []
+        self._taken: list[StoredQueue] = []
+        self._flushed: list[StoredQueue] = []
+        self._to_sync: list[File] = []
+        self._gathering = LiveBytes()
+
+    @property
+    def is_running(self) -> bool:
+        return self.phase != IDLE
+
+    @property
+    def wants_commit(self) -> bool:
+        """Rows that wait hold it up."""
+        return self.phase == BEGIN or self.phase == TAKING
+
+    def begin(self, clean: bool = False) -> None:
+        """Start one, with the mark of a clean stop or without."""
+        assert self.phase == IDLE
+        self._clean = clean
+        self.phase = BEGIN
+
+    def step(self, deadline_s: float) -> bool:
+        """Go on until the deadline; at least one piece of work. False when it has to wait, or is done."""
+        try:
+            if self.phase == BEGIN:
+                self._begin()
+            elif self.phase == TAKING:
+                self._take(deadline_s)
+            elif self.phase == DRAFT:
+                self._finish_draft()
+            elif self.phase == ANNOUNCE:
+                self._announce(deadline_s)
+            else:
+                return False
+        except OSError as error:
+            self.give_up(str(error))
+            return False
+        return self.phase != WAITING and self.phase != IDLE and not self._waits_for_rows()
+
+    def give_up(self, why: str) -> None:
+        """Leave everything as it was before."""
+        self.failure = why
+        self._end()
+
+    def _end(self) -> None:
+        if self._draft is not None:
+            self._draft.give_up()
+        self._draft = None
+        self._to_take = []
+        self._taken = []
+        self._flushed = []
+        self._to_sync = []
+        self.phase = IDLE
+
+    def _waits_for_rows(self) -> bool:
+        return self.wants_commit and not self._journal._is_empty
+
+    # --- phases ---------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._waits_for_rows():
+            return
+        journal = self._journal
+        header = CheckpointHeader(self.next_number, self._random_int(64), self._clock.wall_ms(), self._clean)
+        self.next_number += 1
+        definitions, header.definitions_lsn = self._definitions()
+        header.replay_segment, header.replay_pos = journal.position()
+        header.replay_lsn = journal.next_lsn
+        header.needed_segment = NO_SEGMENT
+        self._draft = CheckpointDraft(self._files, header)
+        self._draft.add(checkpoint.DEFINITIONS, definitions)
+        self._to_take = [number for number, _ in self._registry.names.items()]
+        self._to_take.reverse()
+        self._gathering = LiveBytes()
+        self.phase = TAKING
+
+    def _take(self, deadline_s: float) -> None:
+        if self._waits_for_rows():
+            return
+        draft = self._draft
+        assert draft is not None
+        while self._to_take and len(self._to_sync) < _SYNC_FILES:
+            self._take_one(draft, self._to_take.pop())
+            if self._clock.monotonic_s() >= deadline_s:
+                break
+        if len(self._to_sync) >= _SYNC_FILES or (not self._to_take and self._to_sync):
+            self.phase = WAITING
+            self._syncer.submit(self._to_sync, self._files_synced)
+        elif not self._to_take:
+            self.phase = WAITING
+            self._journal.when_durable(self._journal_durable)
+
+    def _take_one(self, draft: CheckpointDraft, number: int) -> None:
+        name = self._registry.names.name(number)
+        if name is None:
+            # Deleted since the checkpoint began; the row that says so stands behind the replay start.
+            return
+        draft.add_name(number, name)
+        queue = self._registry.open_queues.get(number)
+        if queue is None:
+            state = self._registry.recovered.get(number)
+            if state is None:
+                return
+        else:
+            state = queue.snapshot()
+            state.lsn = self._journal.next_lsn
+            self._to_sync += queue.flush()
+            self._flushed.append(queue)
+            self._taken.append(queue)
+        needed = self._registry.needed_segment(number)
+        draft.header.needed_segment = min(draft.header.needed_segment, needed)
+        draft.add(checkpoint.STATE, state.encode())
+        self._gathering.add(state, needed, draft.header.replay_segment)
+
+    def _files_synced(self, error: OSError | None) -> None:
+        if self.phase != WAITING:
+            return
+        if error is not None:
+            self.fatal = error
+            self.give_up(f"a file of a queue could not be synced: {error}")
+            return
+        for queue in self._flushed:
+            queue.files_synced()
+        self._flushed = []
+        self._to_sync = []
+        self.phase = TAKING
+
+    def _journal_durable(self, is_durable: bool) -> None:
+        if self.phase != WAITING:
+            return
+        if is_durable:
+            self.phase = DRAFT
+        else:
+            self.give_up("the journal could not be written")
+
+    def _finish_draft(self) -> None:
+        draft = self._draft
+        assert draft is not None
+        draft.header.next_queue_no = self._registry.names.next_number
+        draft.header.next_segment = self._journal.segments()[-1] + 1
+        file = draft.finish()
+        self.phase = WAITING
+        self._syncer.submit([file], self._draft_synced)
+
+    def _draft_synced(self, error: OSError | None) -> None:
+        draft = self._draft
+        if self.phase != WAITING or draft is None:
+            return
+        try:
+            if error is not None:
+                raise error
+            draft.publish()
+        except OSError as failed:
+            self.give_up(f"the checkpoint could not be written: {failed}")
+            return
+        self._draft = None
+        self.kept = [*self.kept, draft.header][-checkpoint.KEPT :]
+        self.live_bytes = self._gathering.total
+        self.live_in_segments = self._gathering.in_segments
+        self.failure = ""
+        self._taken.reverse()
+        self.phase = ANNOUNCE
+
+    def _announce(self, deadline_s: float) -> None:
+        while self._taken:
+            queue = self._taken.pop()
+            if self._registry.open_queues.get(queue.queue_no) is queue:
+                queue.synced()
+            if self._clock.monotonic_s() >= deadline_s:
+                return
+        self._end()
+        remove_others(self._files, [header.number for header in self.kept])
+
+
+def remove_others(files: Files, kept: list[int]) -> None:
+    """Remove checkpoints that are not kept, and drafts. What cannot be removed now is removed after the next one."""
+    wanted = [checkpoint.checkpoint_path(number) for number in kept]
+    for name in files.list_dir(checkpoint.FOLDER):
+        path = f"{checkpoint.FOLDER}/{name}"
+        if path not in wanted:
+            files.unlink(path)
+
+
+@final
+class LiveBytes:
+    """How much of the journal is still wanted, gathered from the states of a checkpoint."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.in_segments: dict[int, int] = {}
+
+    def add(self, state: QueueState, needed_segment: int, last_segment: int) -> None:
+        """One queue. Where the messages are that only its index knows is estimated: evenly, from the first it needs."""
+        self.total += state.size_bytes
+        known = 0
+        in_segments = self.in_segments
+        for run in state.runs:
+            size = run.size_bytes()
+            known += size
+            if run.kind == JOURNAL:
+                in_segments[run.segment] = in_segments.get(run.segment, 0) + size
+        rest = state.size_bytes - known
+        count = last_segment - needed_segment + 1
+        if rest <= 0 or count <= 0:
+            return
+        for segment in range(needed_segment, last_segment + 1):
+            in_segments[segment] = in_segments.get(segment, 0) + rest // count

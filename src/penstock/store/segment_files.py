@@ -1,0 +1,219 @@
+"""The files of one queue's index or store: numbered, each for a fixed stretch of seq_ids.
+
+What the index and the queue store have in common: names, the 64-byte head that says what a file is, which files have
+bytes that are not synced, and giving handles back. A file is made when the first of its messages is written, and
+removed when the last one is gone; a number may be used again after that. One object belongs to one queue and is the
+owner of its handles.
+
+A handle that is asked back is closed at once, or in the queue's context when a `post` was given (the queue's async
+callback); a file that somebody syncs is closed when the sync is over. Files that were closed with bytes that are not
+synced are opened again for the sync: what is synced is the file, not the handle.
+
+Invariants
+  1. A file is in `_unsynced` from its first write until `files_to_sync` took it, and in `_syncing` from then until
+     `synced`. A write in between puts it into `_unsynced` again, so it is synced again.
+  2. A file in `_syncing` is not closed, also when it is removed.
+  3. No file is held across the opening of another: the second may cost the first its handle.
+  4. A head is believed only if its CRC is right, and used only if number and slots per file fit.
+
+A crash may leave a file without a whole head, or with its name lost, if it was never synced. No checkpoint names such a
+file; recovery removes the files that the checkpoint does not name. This module does not know slots or records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from penstock.files import File, Files, write_all
+from penstock.store.handles import HandleCache, HandleOwner
+from penstock.store.places import StoreError, UnknownVersion
+
+FILE_HEAD_BYTES: Final = 64
+VERSION: Final = 1
+# magic, version, slots per file, first seq_id, nothing; then the CRC of these 60 bytes.
+_HEAD: Final = Struct("<4sIIq40x")
+_CRC: Final = Struct("<I")
+
+# Hands work to the queue's own context.
+Post = Callable[[Callable[[], None]], None]
+
+
+class BadFile(StoreError):
+    """The head of a file is damaged, or is that of another file."""
+
+
+def run_at_once(work: Callable[[], None]) -> None:
+    """A `Post` for an owner that is always in its own context."""
+    work()
+
+
+class SegmentFiles(HandleOwner):
+    """Numbered files in one folder, each for `slots` seq_ids."""
+
+    def __init__(
+        self, files: Files, folder: str, handles: HandleCache, magic: bytes, ending: str, slots: int, post: Post
+    ) -> None:
+        assert len(magic) == 4 and slots > 0
+        self.folder = folder
+        self.slots = slots
+        self._files = files
+        self._handles = handles
+        self._magic = magic
+        self._ending = ending
+        self._post = post
+        # Numbers of files whose head was checked or written by this object.
+        self._known: set[int] = set()
+        self._unsynced: set[int] = set()
+        self._syncing: set[int] = set()
+        # Files were made whose names are not durable.
+        self._new_names = False
+        # The folder and those above it were synced once.
+        self._folder_durable = False
+        # Asked back, and not closed yet: the post has not come, or they are synced.
+        self._wanted_back: set[str] = set()
+        self._posted = False
+        # Removed while they were synced.
+        self._doomed: list[File] = []
+
+    def path(self, number: int) -> str:
+        return f"{self.folder}/{number:08d}{self._ending}"
+
+    def numbers(self) -> list[int]:
+        """The files that there are."""
+        listed = self._files.list_dir(self.folder)
+        names = [name.removesuffix(self._ending) for name in listed if name.endswith(self._ending)]
+        return sorted([int(name) for name in names if name.isdecimal()])
+
+    def reader(self, number: int) -> File | None:
+        """The file, checked; None when there is none, or when a crash left it without a head."""
+        try:
+            file = self._handles.open(self, self.path(number))
+        except FileNotFoundError:
+            return None
+        if number not in self._known:
+            head = file.pread(FILE_HEAD_BYTES, 0)
+            if len(head) < FILE_HEAD_BYTES:
+                return None
+            self._check_head(number, head)
+            self._known.add(number)
+        return file
+
+    def writer(self, number: int) -> File:
+        """The file, made when there is none; it counts as not synced from now on."""
+        file = self.reader(number)
+        if file is None:
+            file = self._make(number)
+        self._unsynced.add(number)
+        return file
+
+    def _make(self, number: int) -> File:
+        self._new_names = True
+        self._files.make_dir(self.folder)
+        file = self._handles.open(self, self.path(number), create=True)
+        head = _HEAD.pack(self._magic, VERSION, self.slots, number * self.slots)
+        write_all(file, [head, _CRC.pack(crc32(head))], 0)
+        self._known.add(number)
+        return file
+
+    def _check_head(self, number: int, head: bytes) -> None:
+        path = self.path(number)
+        magic, version, slots, first_seq_id = _HEAD.unpack_from(head)
+        if magic != self._magic or _CRC.unpack_from(head, FILE_HEAD_BYTES - 4)[0] != crc32(head[:-4]):
+            raise BadFile(f"the head of {path} is damaged")
+        if version != VERSION:
+            raise UnknownVersion(
+                f"{path} has format version {version}, and this penstock reads version {VERSION}: start the version of"
+                " penstock that wrote it, or upgrade this one"
+            )
+        if slots != self.slots:
+            raise BadFile(f"{path} was made for {slots} messages per file, and is opened for {self.slots}")
+        if first_seq_id != number * slots:
+            raise BadFile(f"{path} is the file of the messages from {first_seq_id} on, under another file's name")
+
+    def sync_names(self) -> None:
+        """Make the names of new files durable. Blocks; does nothing when there are none."""
+        if not self._new_names:
+            return
+        self._files.sync_dir(self.folder)
+        if not self._folder_durable:
+            # The folders above may be new as well, whoever made them; their names are in the folders above them.
+            folder = self.folder
+            while folder:
+                folder = folder.rpartition("/")[0]
+                self._files.sync_dir(folder)
+            self._folder_durable = True
+        self._new_names = False
+
+    def files_to_sync(self) -> list[File]:
+        """Files with bytes that are not synced. They stay open until `synced`."""
+        self._syncing |= self._unsynced
+        self._unsynced.clear()
+        return [self._handles.open(self, self.path(number)) for number in sorted(self._syncing)]
+
+    def synced(self) -> None:
+        """The files of the last `files_to_sync` are synced, or nobody will sync them any more."""
+        self._syncing.clear()
+        for file in self._doomed:
+            file.close()
+        self._doomed.clear()
+        self._close_wanted()
+
+    def handle_wanted_back(self, path: str) -> None:
+        self._wanted_back.add(path)
+        if not self._posted:
+            self._posted = True
+            self._post(self._close_posted)
+
+    def _close_posted(self) -> None:
+        self._posted = False
+        self._close_wanted()
+
+    def _close_wanted(self) -> None:
+        in_use = {self.path(number) for number in self._syncing}
+        for path in self._wanted_back - in_use:
+            self._handles.close(self, path)
+        self._wanted_back &= in_use
+
+    def remove(self, number: int) -> None:
+        """Remove a file; fine when there is none. The number may be used again."""
+        self._close(number)
+        self._known.discard(number)
+        self._unsynced.discard(number)
+        self._files.unlink(self.path(number))
+
+    def remove_others(self, kept: Collection[int]) -> None:
+        """Remove every file but these. For recovery: what no checkpoint names may be of any shape."""
+        for number in self.numbers():
+            if number not in kept:
+                self.remove(number)
+
+    def remove_all(self) -> None:
+        """Remove the folder."""
+        for number in sorted(self._syncing):
+            self._close(number)
+        self.close()
+        self._unsynced.clear()
+        self._new_names = False
+        self._folder_durable = False
+        self._files.remove_dir(self.folder)
+
+    def close(self) -> None:
+        """Give every handle back, those that are synced when they are. Files may be opened again."""
+        for path in self._handles.paths(self):
+            self._wanted_back.add(path)
+        self._close_wanted()
+        self._known.clear()
+
+    def _close(self, number: int) -> None:
+        path = self.path(number)
+        if number in self._syncing:
+            file = self._handles.detach(self, path)
+            if file is not None:
+                self._doomed.append(file)
+            self._syncing.discard(number)
+        else:
+            self._handles.close(self, path)
+        self._wanted_back.discard(path)
