@@ -60,6 +60,21 @@ class Envelope:
         # The expiration property in milliseconds; -1 when absent.
         self.expiration_ms = expiration_ms
 
+    def __eq__(self, other: object) -> bool:
+        """Equal in all that a client can see: one that was read back from disk equals the one that was written."""
+        return isinstance(other, Envelope) and (
+            self is other
+            or (
+                self.address == other.address
+                and self.properties == other.properties
+                and self.persistent == other.persistent
+                and self.priority == other.priority
+            )
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.address, self.properties))
+
 
 def wire_address(exchange: str, routing_key: str) -> bytes:
     """Two short strings, ready to be sent."""

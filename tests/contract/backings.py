@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.backing.backing_queue import TIMEOUT_NONE, BackingQueue, BackingQueues, BackingWork
+from penstock.backing.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, body_bytes
+from tests.contract.variable_backings import lose_power, tiny_variable, variable
 
 QUEUE_ID = "0f3a"
 MANY = 1_000_000
@@ -29,10 +31,24 @@ class Backing:
     factory: Callable[[Path], BackingQueues]
     # True when persistent messages outlive the process.
     survives: bool
+    # Makes the folder what a loss of power leaves of it.
+    lose_power: Callable[[Path], None] = lambda folder: None
+    # Has limits that a handful of messages exceed.
+    is_tiny: bool = False
 
 
 BACKINGS = [
     Backing("volatile", lambda folder: VolatileBackingQueues(), survives=False),
+    Backing("priority-of-volatile", lambda folder: PriorityBackingQueues(VolatileBackingQueues(), 3), survives=False),
+    Backing("variable", variable, survives=True, lose_power=lose_power),
+    Backing("tiny-variable", tiny_variable, survives=True, lose_power=lose_power, is_tiny=True),
+    Backing(
+        "priority-of-variable",
+        lambda folder: PriorityBackingQueues(tiny_variable(folder), 3),
+        survives=True,
+        lose_power=lose_power,
+        is_tiny=True,
+    ),
 ]
 
 
@@ -89,7 +105,8 @@ class OpenBacking:
         self._reopen()
 
     def crash(self) -> None:
-        """Abandon everything, as kill -9 does, and open again."""
+        """Abandon everything, as a loss of power does, and open again."""
+        self.spec.lose_power(self.folder)
         self._reopen()
 
     def _reopen(self) -> None:

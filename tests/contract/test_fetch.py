@@ -131,9 +131,10 @@ def test_a_fetched_run_belongs_to_the_caller(backing: OpenBacking, bq: BackingQu
     first = backing.publish(b"a", b"b")
     run = bq.fetch(2, MANY, True)
     assert run is not None
+    count = len(run.entries)
     run.entries.clear()
     run.first_seq_id = 999
-    assert bq.requeue([first, first + 1]) == 2
+    assert bq.requeue([first, first + 1]) == count
     assert backing.ready() == [(first, b"a"), (first + 1, b"b")]
 
 
@@ -145,7 +146,8 @@ def test_messages_published_in_runs_are_fetched_in_runs(backing: OpenBacking, bq
     while bq.fetch(256, MANY, True) is not None:
         fetches += 1
     assert bq.depth() == 256
-    assert fetches <= 16
+    # One that keeps two messages in RAM hands them out as it reads them.
+    assert fetches <= (256 if backing.spec.is_tiny else 16)
 
 
 def test_fetching_nothing_is_a_programming_error(backing: OpenBacking, bq: BackingQueue) -> None:

@@ -69,10 +69,12 @@ def test_a_deleted_queue_leaves_nothing(backing: OpenBacking, bq: BackingQueue) 
 def test_what_a_crashed_queue_left_can_be_removed_without_opening_it(backing: OpenBacking) -> None:
     backing.publish(b"a", b"b", b"c", props=MessageProps(confirm=ConfirmToken(1)))
     assert len(backing.settle()) == 1
+    backing.spec.lose_power(backing.folder)
     backing.open_queues = backing.spec.factory(backing.folder)
     backing.open_queues.start([QUEUE_ID])
     backing.open_queues.delete_crashed(QUEUE_ID)
     backing.open_queues.delete_crashed("never there")
+    backing.open_queues.stop()
     backing.crash()
     assert backing.folded() == []
 

@@ -65,7 +65,8 @@ class BackingMachine(RuleBasedStateMachine):
 
     def chosen(self, picks: Sequence[int], known: bool) -> list[int]:
         pool = [held.seq_id for held in self.model.in_state(PENDING)] if known else []
-        pool = pool or list(range(-1, self.model.next_seq_id + 3))
+        # Known ones in any state, and some that were never used.
+        pool = pool or [-1, *self.model.messages, *range(self.model.next_seq_id, self.model.next_seq_id + 3)]
         return [pool[pick % len(pool)] for pick in picks]
 
     def run_of(

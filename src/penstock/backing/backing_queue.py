@@ -249,6 +249,9 @@ class BackingQueue(ABC):
     def set_ram_duration_target(self, seconds: float) -> None:
         """Hold no more in RAM than is needed for so many seconds at the present rates. May be ignored."""
 
+    def set_ram_bytes_target(self, bytes_max: int) -> None:
+        """Hold no more payload bytes in RAM than this; -1 = no limit. May be ignored."""
+
     def ram_duration(self) -> float:
         """Seconds that the messages in RAM last at the present rates; 0 when the implementation does not page."""
         return 0.0

@@ -1,0 +1,251 @@
+"""Where one queue's bodies go and come from: the journal, its own store, the shared stores, and the index.
+
+What it owns: the queue's index and store, and the way to the journal and to the vhost's two shared stores. It turns
+alphas into something that can be forgotten (`write_out`), reads bodies back (`read`), and releases what is gone. Which
+messages, and when, is decided by `zones` and `paging`.
+
+Life of a body: a persistent one is in the journal or in the shared store from its publish on; a transient one is
+written when it is paged out, small ones to the queue's store, large ones to the transient shared store.
+
+Invariants
+  1. A body is written here at most once, and never when it is on disk already.
+  2. A body that fails its checksum is never handed out: `read` has None in its place.
+  3. Each message in a shared store holds one reference there, from `keep_large` or `write_out` to `release`.
+
+Crash: transient bodies are wiped at the next start; bodies in the queue's store count from the checkpoint on that
+names them. It does not know the order of messages, nor who waits for what.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import final
+
+from penstock.backing.msg_status import MsgStatus
+from penstock.files import File
+from penstock.journal.place import BatchPlace
+from penstock.journal.reader import RottenBatch
+from penstock.message import Entry, Envelope
+from penstock.store import places
+from penstock.store.message_store import MessageStore
+from penstock.store.node_store import NodeStore
+from penstock.store.places import StoreError
+from penstock.store.queue_index import QueueIndex
+from penstock.store.queue_store import QueueStore
+from penstock.store.segment_files import Post
+
+
+@final
+class Homes:
+    """The disk, as one queue sees it."""
+
+    def __init__(self, node: NodeStore, vhost_id: str, queue_id: str, slots: int, post: Post) -> None:
+        self.journal = node.journal
+        # Seq_ids per file.
+        self.slots = slots
+        self.embed_below = node.options.embed_below
+        folder = node.queue_folder(vhost_id, queue_id)
+        self.index = QueueIndex(node.files, f"{folder}/idx", node.handles, self.slots, post)
+        self.store = QueueStore(node.files, f"{folder}/qs", node.handles, self.slots, post)
+        self._node = node
+        self._vhost_id = vhost_id
+        # Names the queue in reports: an id, nothing that a client chose.
+        self.folder = folder
+        self._persistent: MessageStore | None = None
+        self._transient: MessageStore | None = None
+        # Files that may exist: of the index, with how many slots lead to a shared store; of the queue's own store.
+        self.index_segments: dict[int, int] = {}
+        self.store_segments: set[int] = set()
+        self._doomed: list[int] = []
+        # Bodies that were written here, and bodies that were read; for `status`.
+        self.writes = 0
+        self.reads = 0
+
+    def is_large(self, envelope: Envelope, body_bytes: int) -> bool:
+        """Whether a message belongs into the shared store. The threshold counts what describes it too; 0 = never."""
+        size = body_bytes + len(envelope.properties) + len(envelope.address)
+        return size >= self.embed_below > 0
+
+    def keep_large(self, entries: Sequence[Entry]) -> array[int]:
+        """Put large persistent bodies into the shared store; their addresses."""
+        store = self._large(True)
+        self.writes += len(entries)
+        return array("q", [store.put(entry[0], entry[1]) for entry in entries])
+
+    def _large(self, persistent: bool) -> MessageStore:
+        if persistent:
+            if self._persistent is None:
+                self._persistent = self._node.message_store(self._vhost_id, True)
+            return self._persistent
+        if self._transient is None:
+            self._transient = self._node.message_store(self._vhost_id, False)
+        return self._transient
+
+    # --- out ----------------------------------------------------------------------------------------
+
+    def write_out(self, status: MsgStatus) -> list[MsgStatus]:
+        """Write bodies that are only in RAM; the same messages, in runs that each lie in one file.
+
+        The bodies stay in RAM until `forget_bodies`.
+        """
+        assert status.msg_in_store == places.MEMORY
+        self.writes += status.count
+        if status.persist_to == places.MSG_STORE:
+            store = self._large(False)
+            status.addresses = array("q", [store.put(entry[0], entry[1]) for entry in status.entries()])
+            status.msg_in_store = places.MSG_STORE
+            return [status]
+        return [self._append(part) for part in self._by_file(status)]
+
+    def move_home(self, status: MsgStatus) -> list[MsgStatus]:
+        """Copy bodies that are in the journal, and in RAM now, to the queue's store.
+
+        Used when a journal segment is to go, and for what must leave RAM before its batch is written.
+        """
+        assert status.msg_in_store == places.JOURNAL
+        status.msg_in_store = places.MEMORY
+        status.entry = 0
+        self.writes += status.count
+        return [self._append(part) for part in self._by_file(status)]
+
+    def _by_file(self, status: MsgStatus) -> list[MsgStatus]:
+        """Cut where one file of the queue's store ends and the next begins."""
+        parts: list[MsgStatus] = []
+        while True:
+            until = (status.seq_id // self.slots + 1) * self.slots
+            if status.last_seq_id() < until:
+                parts.append(status)
+                return parts
+            parts.append(status.split_front(until - status.seq_id))
+
+    def _append(self, status: MsgStatus) -> MsgStatus:
+        addresses = array("q")
+        expiry_ms = status.expiry_ms()
+        end = 0
+        seq_id = status.seq_id
+        for entry in status.entries():
+            offset, size = self.store.append(seq_id, entry[0], entry[1], expiry_ms)
+            addresses.append(offset)
+            end = offset + size
+            seq_id += 1
+        addresses.append(end)
+        status.addresses = addresses
+        place = BatchPlace()
+        place.segment = status.seq_id // self.slots
+        place.pos = 0
+        status.place = place
+        status.msg_in_store = places.QUEUE_STORE
+        self.store_segments.add(place.segment)
+        return status
+
+    def write_slots(self, status: MsgStatus) -> None:
+        """From beta to gamma: positions go to the index."""
+        if status.index_on_disk:
+            return
+        self.index.write(status.seq_id, status.slots())
+        status.index_on_disk = True
+        shared = 1 if status.msg_in_store == places.MSG_STORE else 0
+        for segment in range(status.seq_id // self.slots, status.last_seq_id() // self.slots + 1):
+            self.index_segments[segment] = self.index_segments.get(segment, 0) + shared
+
+    # --- in -----------------------------------------------------------------------------------------
+
+    def read(self, status: MsgStatus) -> list[Entry | None]:
+        """The messages of a run whose bodies are on disk; None for what is damaged."""
+        self.reads += status.count
+        props = status.msg_props
+        found: list[Entry | None] = []
+        if status.msg_in_store == places.JOURNAL:
+            for item in self._read_journal(status):
+                found.append(None if item is None else (item[0], item[1], props))
+        elif status.msg_in_store == places.MSG_STORE:
+            store = self._large(status.is_persistent)
+            assert status.addresses is not None
+            for address in status.addresses:
+                try:
+                    envelope, body = store.read(address)
+                    found.append((envelope, body, props))
+                except (StoreError, OSError):
+                    found.append(None)
+        else:
+            found.extend(self._read_queue_store(status))
+        return found
+
+    def _read_journal(self, status: MsgStatus) -> Sequence[tuple[Envelope, bytes] | None]:
+        try:
+            batch = self.journal.read_batch(status.place.segment, status.place.pos)
+        except (RottenBatch, OSError):
+            return [None] * status.count
+        return batch[status.entry : status.entry + status.count]
+
+    def _read_queue_store(self, status: MsgStatus) -> list[Entry | None]:
+        addresses = status.addresses
+        assert addresses is not None
+        segment = status.place.segment
+        try:
+            records = self.store.read(segment, addresses[0], status.count, status.seq_id)
+            return [(record.envelope, record.body, status.msg_props) for record in records]
+        except (StoreError, OSError):
+            return [self._read_record(segment, addresses[index], status, index) for index in range(status.count)]
+
+    def _read_record(self, segment: int, offset: int, status: MsgStatus, index: int) -> Entry | None:
+        """One of several of which some are damaged."""
+        try:
+            record = self.store.read(segment, offset, 1, status.seq_id + index)[0]
+        except (StoreError, OSError):
+            return None
+        return (record.envelope, record.body, status.msg_props)
+
+    # --- gone ---------------------------------------------------------------------------------------
+
+    def release(self, status: MsgStatus, index: int, count: int) -> None:
+        """Some messages of a run are gone."""
+        if status.msg_in_store == places.MSG_STORE:
+            store = self._large(status.is_persistent)
+            assert status.addresses is not None
+            for address in status.addresses[index : index + count]:
+                store.release(address)
+
+    def doom_segment(self, segment: int) -> None:
+        """No message of this stretch is left: no snapshot names its files any more."""
+        self.index_segments.pop(segment, None)
+        self.store_segments.discard(segment)
+        self._doomed.append(segment)
+
+    def doomed(self) -> list[int]:
+        """Segments that can go as soon as what made them superfluous is durable."""
+        doomed = self._doomed
+        self._doomed = []
+        return doomed
+
+    def delete_segments(self, segments: list[int]) -> None:
+        for segment in segments:
+            if segment not in self.index_segments:
+                self.index.delete_segment(segment)
+            if segment not in self.store_segments:
+                self.store.delete_segment(segment)
+
+    def delete_all(self) -> None:
+        """Remove every file of the queue."""
+        self.index_segments.clear()
+        self.store_segments.clear()
+        self.index.delete_all()
+        self.store.delete_all()
+        self._node.files.remove_dir(self.folder)
+
+    # --- checkpoint ---------------------------------------------------------------------------------
+
+    def flush(self) -> list[File]:
+        self.index.flush(durable=True)
+        self.store.flush(durable=True)
+        return [*self.index.files_to_sync(), *self.store.files_to_sync()]
+
+    def synced(self) -> None:
+        self.index.synced()
+        self.store.synced()
+
+    def give_back(self) -> None:
+        """The queue idles: write buffers, close files."""
+        self.index.close()
+        self.store.close()

@@ -1,0 +1,155 @@
+"""The variable queue as the node's store sees it: its state for checkpoints, and moving out of old journal segments.
+
+What it owns: up to where the queue's bodies have left the journal.
+
+Life of the data: a checkpoint takes `snapshot` and `flush`, and says `synced`; retention asks how old a segment the
+queue needs, and for `move_home`, from the oldest message on.
+
+Invariants
+  1. A snapshot is true for every row that is in the journal, and for no other.
+  2. Below `_home_below` no live message has its body in the journal.
+  3. A snapshot holds no transient message: what is in RAM is gone by the next start, what has a slot says so there.
+
+Crash: bodies that were copied, and not yet named by a checkpoint, are copied again. It does not decide when to move.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from penstock.backing import zone_views
+from penstock.backing.msg_status import MsgStatus
+from penstock.backing.variable import VariableBackingQueue
+from penstock.files import File
+from penstock.store import places
+from penstock.store.queue_state import QueueState
+from penstock.store.stored_queue import NO_SEGMENT, StoredQueue
+
+
+@final
+class StoredVariable(StoredQueue):
+    """Speaks for one durable variable queue."""
+
+    def __init__(self, queue: VariableBackingQueue, vhost_id: str, queue_id: str) -> None:
+        self.queue_no = queue.queue_no
+        self._queue = queue
+        self._vhost_id = vhost_id
+        self._queue_id = queue_id
+        # Below it nothing that is live lies in the journal any more.
+        self._home_below = 0
+        # Files that no snapshot names any more, from the last one on.
+        self._doomed: list[int] = []
+
+    # --- the checkpoint -----------------------------------------------------------------------------
+
+    def snapshot(self) -> QueueState:
+        queue = self._queue
+        state = QueueState(self._vhost_id, self._queue_id, self.queue_no, queue.live.slots)
+        state.lsn = queue.homes.journal.next_lsn
+        state.next_seq_id = queue.tail.next_seq_id
+        state.next_deliver_seq_id = queue.zones.next_deliver_seq_id
+        state.live = queue.live.copy()
+        state.count = queue.tail.persistent_count
+        state.size_bytes = queue.tail.persistent_bytes
+        state.delivery_counts = dict(queue.tail.delivery_counts)
+        state.index_segments = dict(queue.homes.index_segments)
+        runs = queue.pending.persistent_runs()
+        for status in zone_views.runs_in_ram(queue.zones):
+            if status.is_persistent:
+                runs.append(status)
+            elif not status.index_on_disk:
+                state.live.remove(status.seq_id, status.count)
+        for seq_id in queue.pending.transient_seq_ids():
+            state.live.remove(seq_id, 1)
+        runs.sort(key=_seq_id_of)
+        state.runs = [status.run_place() for status in runs]
+        self._doomed.extend(queue.homes.doomed())
+        return state
+
+    def flush(self) -> list[File]:
+        return self._queue.homes.flush()
+
+    def files_synced(self) -> None:
+        self._queue.homes.synced()
+
+    def synced(self) -> None:
+        doomed, self._doomed = self._doomed, []
+        self._queue.homes.delete_segments(doomed)
+
+    # --- journal segments -----------------------------------------------------------------------------
+
+    def journal_segment_needed(self) -> int:
+        queue = self._queue
+        low = max(queue.live.low, self._home_below)
+        if low >= queue.tail.next_seq_id:
+            return NO_SEGMENT
+        oldest = queue.tail.spans.oldest_from(low)
+        return NO_SEGMENT if oldest < 0 else oldest
+
+    def move_home(self, segment: int, count_max: int) -> bool:
+        queue = self._queue
+        start = max(queue.live.low, self._home_below)
+        end = queue.tail.spans.end_of(segment, queue.tail.next_seq_id)
+        if start >= end:
+            return False
+        stop = min(end, start + count_max)
+        self._move_ready(segment, start, stop)
+        self._move_pending(segment, start, stop)
+        self._move_delta(segment, start, stop)
+        self._home_below = stop
+        return stop < end
+
+    def _move_ready(self, segment: int, start: int, stop: int) -> None:
+        """Runs of q1 … q4 that begin or end in the stretch move as a whole."""
+        zones = self._queue.zones
+        for zone in (zones.q4, zones.q3, zones.q2, zones.q1):
+            if not zone or zone[0].seq_id >= stop or zone[-1].last_seq_id() < start:
+                continue
+            moved: list[MsgStatus] = []
+            for status in zone:
+                if status.seq_id < stop and status.last_seq_id() >= start and _lies_in(status, segment):
+                    moved.extend(self._moved(status))
+                else:
+                    moved.append(status)
+            zone.clear()
+            zone.extend(moved)
+
+    def _moved(self, status: MsgStatus) -> list[MsgStatus]:
+        """The run in its new place; unchanged when it cannot be read, which is for the next fetch to find out."""
+        was_beta = status.msg is None
+        if was_beta:
+            entries = [entry for entry in self._queue.homes.read(status) if entry is not None]
+            if len(entries) < status.count:
+                return [status]
+            status.msg = entries
+            status.start = 0
+        had_slots = status.index_on_disk
+        parts = self._queue.homes.move_home(status)
+        for part in parts:
+            if had_slots:
+                self._queue.homes.index.move(part.seq_id, part.slots())
+            if was_beta:
+                part.forget_bodies()
+        return parts
+
+    def _move_pending(self, segment: int, start: int, stop: int) -> None:
+        pending = self._queue.pending
+        for status in pending.runs_between(start, stop):
+            if _lies_in(status, segment):
+                for part in self._moved(status):
+                    part.forget_bodies()
+                    pending.replace(part)
+
+    def _move_delta(self, segment: int, start: int, stop: int) -> None:
+        zones = self._queue.zones
+        for status in zone_views.delta_between(zones, start, stop):
+            if _lies_in(status, segment):
+                self._moved(status)
+
+
+def _lies_in(status: MsgStatus, segment: int) -> bool:
+    return status.msg_in_store == places.JOURNAL and 0 <= status.place.segment <= segment
+
+
+def _seq_id_of(status: MsgStatus) -> int:
+    return status.seq_id

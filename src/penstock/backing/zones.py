@@ -1,0 +1,367 @@
+"""q1, q2, delta, q3, q4: where the ready messages of a variable queue stand, in order.
+
+    head  q4   alphas: body and position in RAM          published before anything was paged out, or read back
+          q3   betas: position in RAM, body on disk
+          delta  a range of seq_ids: both on disk
+          q2   betas behind the delta
+    tail  q1   alphas that were published while q3 was not empty
+
+What it owns: these five, in runs of messages (`MsgStatus`), and the counters of what is ready. Messages enter at the
+tail, leave at the head, come back in between (requeue), and move towards the disk when `paging` says so: q1 front and
+q4 rear become betas, q3 rear and q2 front become deltas. They come back into RAM only when they are wanted.
+
+Invariants (VQ-3, VQ-4), true after every call
+  1. seq_ids increase strictly along q4, q3, delta, q2, q1.
+  2. q1 not empty => q3 not empty; q2 not empty => delta not empty; delta not empty => q3 not empty.
+  3. q1 and q4 hold runs with bodies in RAM, q2 and q3 runs without.
+  4. ready_count and ready_bytes are those of all five; ram_count and ram_bytes those of q1 and q4.
+  5. delta_start + delta_count <= delta_end, while delta_count > 0. The range may have holes: what is pending or gone.
+
+Crash: all of it is in RAM, and is filled again from the queue's state. It does not know consumers or confirms.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container
+from typing import final
+
+from penstock.backing.delta_reader import DeltaPart, read_delta
+from penstock.backing.homes import Homes
+from penstock.backing.msg_status import MsgStatus
+from penstock.store import places
+from penstock.store.live_map import LiveMap
+
+# Is told of messages that are damaged on disk: they are not ready any more.
+Lost = Callable[[MsgStatus], None]
+
+
+@final
+class Zones:
+    """The ready messages of one queue."""
+
+    def __init__(
+        self,
+        homes: Homes,
+        live: LiveMap,
+        pending: Container[int],
+        lost: Lost,
+        read_ahead_count: int,
+        read_ahead_bytes: int,
+    ) -> None:
+        self.q1: deque[MsgStatus] = deque()
+        self.q2: deque[MsgStatus] = deque()
+        self.q3: deque[MsgStatus] = deque()
+        self.q4: deque[MsgStatus] = deque()
+        self.delta_start = 0
+        self.delta_end = 0
+        self.delta_count = 0
+        self.ready_count = 0
+        self.ready_bytes = 0
+        self.ram_count = 0
+        self.ram_bytes = 0
+        # Below it every message was handed out before.
+        self.next_deliver_seq_id = 0
+        # Transient messages below it belong to an earlier life of the queue, and are dropped where they are met.
+        self.transient_threshold = 0
+        # Seq_ids per index segment.
+        self.slots = homes.slots
+        self.homes = homes
+        self._live = live
+        # What was handed out may lie within the delta, and is not part of it.
+        self._pending = pending
+        self._lost = lost
+        self._read_ahead_count = read_ahead_count
+        self._read_ahead_bytes = read_ahead_bytes
+
+    # --- the tail -------------------------------------------------------------------------------------
+
+    def tail(self) -> deque[MsgStatus]:
+        """Where the next publish goes (VQ-6)."""
+        return self.q1 if self.q3 else self.q4
+
+    def count_published(self, count: int, size: int) -> None:
+        """Messages were put at the tail, in RAM."""
+        self.ready_count += count
+        self.ready_bytes += size
+        self.ram_count += count
+        self.ram_bytes += size
+
+    def append_on_disk(self, status: MsgStatus) -> None:
+        """Put messages at the tail that are not to stay in RAM (lazy mode): as betas, behind everything."""
+        assert status.msg is None
+        self.ready_count += status.count
+        self.ready_bytes += status.size_bytes
+        if self.delta_count:
+            self.q2.append(status)
+        else:
+            self.q3.append(status)
+
+    # --- the head -------------------------------------------------------------------------------------
+
+    def head(self) -> MsgStatus | None:
+        """The run at the head, wherever its bodies are."""
+        if self.q4:
+            return self.q4[0]
+        return self.q3[0] if self.q3 else None
+
+    def head_in_ram(self) -> MsgStatus | None:
+        """The run at the head with its bodies; reads some back if they are on disk. None when nothing is ready."""
+        while not self.q4:
+            if not self.q3:
+                return None
+            self._read_back()
+        return self.q4[0]
+
+    def _read_back(self) -> None:
+        """Bring bodies of the head run of q3 into RAM: from q3's front to q4, which is empty."""
+        head = self.q3[0]
+        count = head.count_within(self._read_ahead_count, self._read_ahead_bytes)
+        if count < head.count:
+            head = head.split_front(count)
+        else:
+            self.q3.popleft()
+        for part in self.with_bodies(head):
+            self.q4.append(part)
+            self.ram_count += part.count
+            self.ram_bytes += part.size_bytes
+        self._after_q3()
+
+    def with_bodies(self, status: MsgStatus) -> list[MsgStatus]:
+        """The run as alphas; what is damaged is left out and reported."""
+        found = self.homes.read(status)
+        if None not in found and len(found) == status.count:
+            status.msg = [entry for entry in found if entry is not None]
+            status.start = 0
+            return [status]
+        parts: list[MsgStatus] = []
+        found.extend([None] * (status.count - len(found)))
+        index = 0
+        while index < status.count:
+            good = found[index] is not None
+            stop = index + 1
+            while stop < status.count and (found[stop] is not None) == good:
+                stop += 1
+            part = status.part_for(status.seq_id + index, stop - index)
+            if good:
+                part.msg = [entry for entry in found[index:stop] if entry is not None]
+                parts.append(part)
+            else:
+                self.ready_count -= part.count
+                self.ready_bytes -= part.size_bytes
+                self._lost(part)
+            index = stop
+        return parts
+
+    def take(self, count: int) -> MsgStatus:
+        """Remove messages from the front of the head run; `head` or `head_in_ram` was asked before."""
+        if self.q4:
+            head = self.q4[0]
+            if count < head.count:
+                head = head.split_front(count)
+            else:
+                self.q4.popleft()
+            self.ram_count -= head.count
+            self.ram_bytes -= head.size_bytes
+        else:
+            head = self.q3[0]
+            if count < head.count:
+                head = head.split_front(count)
+            else:
+                self.q3.popleft()
+                self._after_q3()
+        self.ready_count -= head.count
+        self.ready_bytes -= head.size_bytes
+        return head
+
+    def _after_q3(self) -> None:
+        """q3 may have become empty (VQ-7): the delta comes into it, or q1 becomes q4."""
+        if self.q3:
+            return
+        if self.delta_count:
+            self.deltas_to_betas()
+        if not self.q3 and self.q1:
+            self.q4.extend(self.q1)
+            self.q1.clear()
+
+    # --- towards the disk -------------------------------------------------------------------------------
+
+    def push_alphas_to_betas(self, from_q1: int, from_q4: int) -> int:
+        """Let go of bodies: of q1 from its front, of q4 from its rear (VQ-16). Returns how many messages became betas.
+
+        Messages that the journal has not written yet stay in RAM, and so does what stands before them in q1.
+        """
+        pushed = 0
+        q1 = self.q1
+        while pushed < from_q1 and q1:
+            status = q1[0]
+            if not status.is_written():
+                break
+            if status.count > from_q1 - pushed:
+                status = status.split_front(from_q1 - pushed)
+            else:
+                q1.popleft()
+            pushed += status.count
+            target = self.q2 if self.delta_count else self.q3
+            target.extend(self._forgotten(status))
+        return pushed + self._push_from_q4(from_q4)
+
+    def _push_from_q4(self, quota: int) -> int:
+        pushed = 0
+        q4 = self.q4
+        fresh: list[MsgStatus] = []
+        while q4 and not self.q3 and pushed < quota and not q4[-1].is_written():
+            # Just published. Once q3 begins before them they belong to q1.
+            fresh.append(q4.pop())
+        while pushed < quota and q4 and q4[-1].is_written():
+            status = q4[-1]
+            if status.count > quota - pushed:
+                status = status.split_rear(quota - pushed)
+            else:
+                q4.pop()
+            pushed += status.count
+            self.q3.extendleft(reversed(self._forgotten(status)))
+        if fresh:
+            (self.q1 if self.q3 else q4).extend(reversed(fresh))
+        return pushed
+
+    def _forgotten(self, status: MsgStatus) -> list[MsgStatus]:
+        """Alphas that leave RAM, as betas; they are written first if they have to be."""
+        self.ram_count -= status.count
+        self.ram_bytes -= status.size_bytes
+        parts = [status] if status.can_forget_bodies() else self.homes.write_out(status)
+        for part in parts:
+            part.forget_bodies()
+        return parts
+
+    def push_betas_to_deltas(self, quota: int, messages_max: int) -> int:
+        """Let go of positions (VQ-18): of q3 from its rear, one segment stays; then of q2 from its front.
+
+        The quota counts runs; it also ends when that many messages went, after the run in which they did. Returns how
+        many runs went.
+        """
+        pushed = messages = 0
+        q3 = self.q3
+        if q3:
+            keep_below = (q3[0].seq_id // self.slots + 1) * self.slots
+            while pushed < quota and messages < messages_max and len(q3) > 1 and q3[-1].seq_id >= keep_below:
+                messages += self.to_delta(q3.pop())
+                pushed += 1
+        # What stands behind a delta goes into it; without one, q2 is empty.
+        q2 = self.q2
+        while pushed < quota and messages < messages_max and q2:
+            messages += self.to_delta(q2.popleft())
+            pushed += 1
+        return pushed
+
+    def to_delta(self, status: MsgStatus) -> int:
+        """A beta becomes part of the delta; returns how many messages."""
+        self.homes.write_slots(status)
+        if self.delta_count == 0:
+            self.delta_start, self.delta_end = status.seq_id, status.last_seq_id() + 1
+        else:
+            self.delta_start = min(self.delta_start, status.seq_id)
+            self.delta_end = max(self.delta_end, status.last_seq_id() + 1)
+        self.delta_count += status.count
+        return status.count
+
+    # --- back from the disk -----------------------------------------------------------------------------
+
+    def deltas_to_betas(self) -> None:
+        """Fill q3 from the delta (VQ-8); when the delta is used up, q2 follows."""
+        while self.delta_count and not self.q3:
+            stop = self.delta_stop(self.delta_start)
+            part = self.delta_part(self.delta_start, stop)
+            for seq_id in part.outdated:
+                self._live.remove(seq_id, 1)
+            for status in part.betas:
+                self.delta_count -= status.count
+                self.q3.append(status)
+            self.delta_start = stop
+            for seq_id in part.missing:
+                self._missing(seq_id)
+            if stop >= self.delta_end and self.delta_count:
+                # The index has fewer than were counted: what is not there cannot be waited for.
+                self._count_missing(self.delta_count)
+        if not self.delta_count:
+            self.q3.extend(self.q2)
+            self.q2.clear()
+
+    def delta_stop(self, start: int) -> int:
+        """How far one step reads: to the end of the segment, a bounded number, the end of the delta."""
+        slots = self.slots
+        return min((start // slots + 1) * slots, start + self._read_ahead_count, self.delta_end)
+
+    def delta_part(self, start: int, stop: int) -> DeltaPart:
+        """What a part of the delta consists of."""
+        return read_delta(
+            self.homes.index,
+            self._live,
+            self._pending,
+            start,
+            stop,
+            self.transient_threshold,
+            self.next_deliver_seq_id,
+        )
+
+    def _missing(self, seq_id: int) -> None:
+        """The slot of a message is damaged."""
+        self._count_missing(1)
+        status = MsgStatus(seq_id, 1, None, None, 0, 0, places.QUEUE_STORE)
+        # As far as anybody can tell; old transient messages are not looked for.
+        status.is_persistent = True
+        self._lost(status)
+
+    def _count_missing(self, count: int) -> None:
+        self.delta_count -= count
+        self.ready_count -= count
+        if self.ready_count == 0:
+            # Their sizes are not known; with the last message the account is right again.
+            self.ready_bytes = 0
+
+    # --- all of it --------------------------------------------------------------------------------------
+
+    def refill(self, betas: list[MsgStatus], count: int, size: int) -> None:
+        """Fill empty zones after a start: `betas` in order, and what only the index knows, `count` in all."""
+        self.ready_count = count
+        self.ready_bytes = size
+        self.delta_count = count - sum([status.count for status in betas])
+        if self.delta_count <= 0:
+            self.delta_count = 0
+            self.q3.extend(betas)
+            return
+        self.delta_start, self.delta_end = self._uncovered(betas)
+        for status in betas:
+            if status.seq_id < self.delta_start:
+                self.q3.append(status)
+            elif status.seq_id >= self.delta_end:
+                self.q2.append(status)
+            else:
+                self.to_delta(status)
+        if not self.q3:
+            self.deltas_to_betas()
+
+    def _uncovered(self, betas: list[MsgStatus]) -> tuple[int, int]:
+        """The stretch in which there are live messages that no beta stands for."""
+        first = last = -1
+        at = self._live.low
+        gaps = [(status.seq_id, status.last_seq_id() + 1) for status in betas]
+        gaps.append((self.transient_threshold, self.transient_threshold))
+        for start, end in gaps:
+            runs = self._live.live_runs(at, start)
+            if runs:
+                first = runs[0][0] if first < 0 else first
+                last = runs[-1][0] + runs[-1][1] - 1
+            at = end
+        return first, last + 1
+
+    def clear(self) -> None:
+        """Forget everything that is ready."""
+        for zone in (self.q1, self.q2, self.q3, self.q4):
+            zone.clear()
+        self.delta_start = self.delta_end = self.delta_count = 0
+        self.ready_count = self.ready_bytes = self.ram_count = self.ram_bytes = 0
+
+    def positions(self) -> int:
+        """Runs in q2 and q3."""
+        return len(self.q2) + len(self.q3)
