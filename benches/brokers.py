@@ -1,11 +1,10 @@
-"""The brokers under test: how each is started on a free loopback port, and stopped without a trace."""
+"""A broker under test: how it is started on a free loopback port, stopped, killed, and removed without a trace."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -13,18 +12,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
-from benches.procstat import set_session_nice
+from benches.procstat import set_session_nice, tree_pids
+from benches.scratch import disk_folder
 
 START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 20.0
 POLL_S: Final = 0.002
 SOURCE: Final = Path(__file__).resolve().parent.parent / "src"
-# Debian's /usr/sbin/rabbitmq-server writes to the system's log folder; the script behind it does not.
-RABBITMQ_SCRIPTS: Final = ("/usr/lib/rabbitmq/bin/rabbitmq-server",)
 
 
 class BrokerError(Exception):
@@ -58,7 +57,8 @@ class Broker(abc.ABC):
         self.nice = nice
         self.port = 0
         self.start_s = 0.0
-        self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name.lower()}-"))
+        # Every broker keeps its data here: on one and the same file system, and not one in memory.
+        self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name.lower()}-", dir=disk_folder()))
         self._log = self.folder / "output.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -78,15 +78,18 @@ class Broker(abc.ABC):
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self) -> None:
-        """Returns when the broker answers; `start_s` is then the time that took."""
+    def start(self, ready: Callable[[], bool] | None = None) -> None:
+        """Returns when the broker answers and is `ready`; `start_s` is then the time that took.
+
+        After a stop or a kill it finds the data that it left.
+        """
         self.port = free_port()
         with self._log.open("wb") as log:
             started = time.monotonic()
             self._process = self._spawn(log.fileno())
         if self.nice is not None:
             set_session_nice(self._process.pid, self.nice)
-        while not answers(self.port):
+        while not answers(self.port) or (ready is not None and not ready()):
             if self._process.poll() is not None:
                 raise BrokerError(f"{self.name} ended with {self._process.returncode}:\n{self._log_tail()}")
             if time.monotonic() - started > START_DEADLINE_S:
@@ -94,18 +97,32 @@ class Broker(abc.ABC):
             time.sleep(POLL_S)
         self.start_s = time.monotonic() - started
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """Stops it as its manual says. False if it had to be killed, or was not running."""
         process, self._process = self._process, None
         if process is None:
-            return
+            return False
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
             process.wait(STOP_DEADLINE_S)
         except subprocess.TimeoutExpired:
-            # The whole session is this broker's: _spawn gave it one of its own.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            self._kill(process)
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Ends it as a crash would: SIGKILL, to all of its processes."""
+        process, self._process = self._process, None
+        assert process is not None, "only a broker that runs can be killed"
+        self._kill(process)
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        # All of them descend from the process that _spawn started.
+        for pid in tree_pids(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
     def close(self) -> None:
         self.stop()
@@ -139,6 +156,7 @@ class Penstock(Broker):
 
     def _spawn(self, log: int) -> subprocess.Popen[bytes]:
         command = [*self.interpreter, "-m", "penstock", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--data-dir", str(self.folder / "data")]
         if self.memory_limit_bytes is not None:
             command += ["--memory-limit", str(self.memory_limit_bytes // (1024 * 1024))]
         return subprocess.Popen(
@@ -155,96 +173,3 @@ class Penstock(Broker):
         command = [sys.executable, "-c", "import penstock; print(penstock.__version__)"]
         found = subprocess.run(command, env=penstock_environment(), capture_output=True, text=True, check=False)
         return found.stdout.strip() or "unknown"
-
-
-class RabbitMQ(Broker):
-    name = "RabbitMQ"
-
-    def __init__(self, memory_limit_bytes: int | None = None, nice: int | None = None) -> None:
-        super().__init__(memory_limit_bytes, nice)
-        self._epmd: subprocess.Popen[bytes] | None = None
-        # RabbitMQ's files must belong to whom it runs as, and it refuses to run as root.
-        self._user: pwd.struct_passwd | None = None
-
-    @classmethod
-    def script(cls) -> str | None:
-        """Where rabbitmq-server is installed, or None."""
-        for path in RABBITMQ_SCRIPTS:
-            if os.access(path, os.X_OK):
-                return path
-        return shutil.which("rabbitmq-server")
-
-    @classmethod
-    def version(cls) -> str:
-        # .../rabbitmq_server-3.10.8/sbin/rabbitmq-server
-        return Path(cls.script() or "").resolve().parent.parent.name.removeprefix("rabbitmq_server-") or "unknown"
-
-    def _spawn(self, log: int) -> subprocess.Popen[bytes]:
-        script = self.script()
-        assert script is not None, "RabbitMQ is started only where script() found it"
-        if os.geteuid() == 0:
-            try:
-                self._user = pwd.getpwnam("rabbitmq")
-            except KeyError:
-                raise BrokerError("RabbitMQ does not run as root, and there is no user rabbitmq") from None
-        environment = self._environment()
-        self._write_configuration()
-        self._start_epmd(environment)
-        return self._popen([script], environment, log)
-
-    def _popen(self, command: list[str], environment: dict[str, str], log: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command,
-            env=environment,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            user=self._user.pw_uid if self._user else None,
-            group=self._user.pw_gid if self._user else None,
-            extra_groups=[] if self._user else None,
-        )
-
-    def _environment(self) -> dict[str, str]:
-        folder = self.folder
-        return {
-            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-            "LANG": "C.UTF-8",
-            "HOME": str(folder),
-            "ERL_EPMD_PORT": str(free_port()),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"bench-{os.getpid()}-{self.port}@localhost",
-            "RABBITMQ_DIST_PORT": str(free_port()),
-            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
-            "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(folder / "log"),
-            "RABBITMQ_PID_FILE": str(folder / "rabbitmq.pid"),
-        }
-
-    def _write_configuration(self) -> None:
-        lines = [f"listeners.tcp.default = 127.0.0.1:{self.port}", "log.file.level = warning"]
-        if self.memory_limit_bytes is not None:
-            lines.append(f"vm_memory_high_watermark.absolute = {self.memory_limit_bytes}")
-        (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
-        (self.folder / "rabbitmq-env.conf").touch()
-        (self.folder / "enabled_plugins").write_text("[].\n")
-        if self._user is not None:
-            for path in (self.folder, *self.folder.iterdir()):
-                os.chown(path, self._user.pw_uid, self._user.pw_gid)
-
-    def _start_epmd(self, environment: dict[str, str]) -> None:
-        """Erlang's name server, which the node would otherwise start as a daemon and leave behind."""
-        epmd = shutil.which("epmd")
-        if epmd is None:
-            raise BrokerError("epmd, a part of Erlang, is not installed")
-        self._epmd = self._popen([epmd], environment, subprocess.DEVNULL)
-
-    def stop(self) -> None:
-        super().stop()
-        if self._epmd is not None:
-            self._epmd.kill()
-            self._epmd.wait()
-            self._epmd = None

@@ -11,8 +11,17 @@ class Kind(enum.Enum):
     THROUGHPUT = "throughput"
     LATENCY = "latency"
     CONFIRM = "confirm"
+    DURABLE = "durable"
+    ROUND_TRIP = "round trip"
     MEMORY = "memory"
     SPAWN = "spawn"
+    BACKLOG = "backlog"
+    RESTART = "restart"
+
+
+# Their brokers are not shared with other cases: each repeat has a new one.
+FRESH_KINDS: Final = (Kind.SPAWN, Kind.BACKLOG, Kind.RESTART)
+DISK_KINDS: Final = (Kind.DURABLE, Kind.ROUND_TRIP, Kind.BACKLOG, Kind.RESTART)
 
 
 @dataclass(frozen=True)
@@ -23,10 +32,20 @@ class Case:
     load: str = ""
     """Arguments for amqpload."""
     seconds_min: float = 0.0
+    large: bool = False
+    """Takes minutes: measured with --large, or when it is named."""
+    alone: bool = False
+    """For penstock only."""
+    backlogs: int = 1
+    """How many times the backlog that was asked for."""
 
     @property
     def arguments(self) -> list[str]:
-        return ["--prefix", f"bench-{self.name}", *self.load.split()]
+        return ["--prefix", self.prefix, *self.load.split()]
+
+    @property
+    def prefix(self) -> str:
+        return f"bench-{self.name}"
 
 
 ACK_100: Final = "--ack-every 100 --prefetch 1000"
@@ -34,6 +53,10 @@ ACK_1: Final = "--ack-every 1 --prefetch 1000"
 TEN: Final = "--queues 10 --producers 10 --consumers 10"
 # Real publishers do not send the same frames again and again: bodies of 20 to 180 bytes, a message-id in each.
 VARIED: Final = "--size-spread 80 --unique-ids"
+CONFIRM: Final = "--confirm 1000"
+DURABLE: Final = "--durable --persistent"
+# What the persistent cases have in common: publish, confirm, deliver, ack, each message followed by its number.
+PERSISTENT: Final = f"{DURABLE} {CONFIRM} {ACK_100} --verify"
 
 # Brokers of the memory cases are started with this limit, so that a test of seconds reaches it.
 MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
@@ -44,8 +67,10 @@ LATENCY_RATE_AUTO_ACK: Final = 12_000
 LATENCY_RATE_ACK: Final = 10_000
 # Well under what any broker delivers; the publisher beside it is flat out.
 SLOW_CONSUMER_RATE: Final = 2_000
+BACKLOG_MESSAGES: Final = 1_000_000
+FANOUT_QUEUES: Final = 10
 
-CASES: Final = (
+TRANSIENT_CASES: Final = (
     Case("auto-ack", Kind.THROUGHPUT, "auto-ack", "--auto-ack"),
     Case("ack-100", Kind.THROUGHPUT, "ack every 100", ACK_100),
     Case("ack-1", Kind.THROUGHPUT, "ack one by one", ACK_1),
@@ -56,7 +81,7 @@ CASES: Final = (
     Case("auto-ack-sizes", Kind.THROUGHPUT, "auto-ack, varied sizes only", "--auto-ack --size-spread 80"),
     Case("auto-ack-ids", Kind.THROUGHPUT, "auto-ack, message-ids only", "--auto-ack --unique-ids"),
     Case("topic", Kind.THROUGHPUT, "topic exchange, 2,000 routing keys", f"--topic 2000 {ACK_100}"),
-    Case("confirm", Kind.CONFIRM, "confirms, window 1000", f"--confirm 1000 {ACK_100}"),
+    Case("confirm", Kind.CONFIRM, "confirms, window 1000", f"{CONFIRM} {ACK_100}"),
     Case(
         "latency-auto-ack",
         Kind.LATENCY,
@@ -69,6 +94,28 @@ CASES: Final = (
         f"{LATENCY_RATE_ACK:,}/s, ack every 10",
         f"--rate {LATENCY_RATE_ACK} --ack-every 10 --prefetch 1000",
     ),
+)
+PERSISTENT_CASES: Final = (
+    Case("persistent-100", Kind.DURABLE, "100 bytes", PERSISTENT),
+    Case("persistent-1k", Kind.DURABLE, "1 KiB", f"{PERSISTENT} --size 1024"),
+    Case("persistent-16k", Kind.DURABLE, "16 KiB", f"{PERSISTENT} --size 16384"),
+    Case("persistent-varied", Kind.DURABLE, "100 bytes, varied messages", f"{PERSISTENT} {VARIED}"),
+    Case(
+        "persistent-fanout",
+        Kind.DURABLE,
+        f"100 bytes, fan-out to {FANOUT_QUEUES} queues",
+        # Not followed by number: ten copies of each message are meant to come.
+        f"{DURABLE} {CONFIRM} {ACK_100} --fanout --queues {FANOUT_QUEUES} --consumers {FANOUT_QUEUES}",
+    ),
+    Case("persistent-ten-queues", Kind.DURABLE, "100 bytes, 10 queues, 10 producers, 10 consumers", f"{PERSISTENT} {TEN}"),
+    Case(
+        "persistent-window-1",
+        Kind.ROUND_TRIP,
+        "100 bytes, one unconfirmed message",
+        f"{DURABLE} --confirm 1 {ACK_100} --verify",
+    ),
+)
+MEMORY_CASES: Final = (
     Case(
         "flood",
         Kind.MEMORY,
@@ -83,8 +130,24 @@ CASES: Final = (
         f"--no-drain --size {MEMORY_BODY_BYTES} --consume-rate {SLOW_CONSUMER_RATE} --ack-every 10 --prefetch 100",
         seconds_min=6.0,
     ),
+)
+BACKLOG_CASES: Final = (
+    Case("backlog", Kind.BACKLOG, "publish all, then drain", large=True),
+    Case("backlog-deep", Kind.BACKLOG, "publish all, then drain; five times as many", large=True, alone=True, backlogs=5),
+    Case("restart", Kind.RESTART, "publish all, kill -9, clean stop, drain", large=True),
+)
+CASES: Final = (
+    *TRANSIENT_CASES,
+    *PERSISTENT_CASES,
+    *MEMORY_CASES,
     Case("spawn", Kind.SPAWN, "start of an empty broker"),
+    *BACKLOG_CASES,
 )
 # The same load with equal and with varied messages.
-VARIED_OF: Final = {"auto-ack": "auto-ack-varied", "ack-100": "ack-100-varied", "ack-1": "ack-1-varied"}
+VARIED_OF: Final = {
+    "auto-ack": "auto-ack-varied",
+    "ack-100": "ack-100-varied",
+    "ack-1": "ack-1-varied",
+    "persistent-100": "persistent-varied",
+}
 BY_NAME: Final = {case.name: case for case in CASES}

@@ -34,7 +34,7 @@
 #define MESSAGE_ID_DIGITS 32u
 
 typedef struct {
-  const char *host, *port, *user, *password, *vhost, *prefix, *label;
+  const char *host, *port, *user, *password, *vhost, *prefix, *label, *sync_rate;
   int producers, consumers, queues;
   unsigned size, size_spread, ack_every, prefetch, confirm, batch, topic_keys;
   int persistent, auto_ack, fanout, publish_only, consume_only, durable;
@@ -133,6 +133,9 @@ void consumer_ack_pending(Conn *c, uint64_t now);
 void consumer_ack_paced(Conn *c, uint64_t now);
 void on_frames(Conn *c);
 void on_readable(Conn *c);
+
+/* sync_rate.c */
+void sync_rate(void);
 
 /* report.c */
 void report(void);

@@ -168,6 +168,19 @@ static void close_all(void) {
   }
 }
 
+/* Every message published was confirmed, and a drain got what it came for; a run that ends by time excepted. */
+static void account(void) {
+  uint64_t published = 0;
+  if (run.error[0] || opt.no_drain) return;
+  for (int i = 0; i < opt.producers; i++) published += conns[i]->sent;
+  if (opt.confirm && run.confirmed != published)
+    snprintf(run.error, sizeof run.error, "%llu messages published, %llu confirmed, %llu refused",
+             (unsigned long long)published, (unsigned long long)run.confirmed, (unsigned long long)run.nacked);
+  else if (opt.consume_only && opt.count && run.consumed < opt.count)
+    snprintf(run.error, sizeof run.error, "%llu messages wanted, %llu came", (unsigned long long)opt.count,
+             (unsigned long long)run.consumed);
+}
+
 static void finish(Conn *admin) {
   uint64_t end = now_ns();
   run.wall_s = (double)(end - run.t_start) / 1e9;
@@ -177,6 +190,7 @@ static void finish(Conn *admin) {
     if (conns[i]->role == PRODUCER && !conns[i]->done) producer_note_write(conns[i], end);
     if (conns[i]->role == CONSUMER && !opt.auto_ack && !opt.no_drain) consumer_ack_pending(conns[i], end);
   }
+  account();
   close_all();
   if (opt.delete_after) topology_delete(admin);
   else run.depth_end = (double)topology_depth(admin);
@@ -187,6 +201,10 @@ static void finish(Conn *admin) {
 int main(int argc, char **argv) {
   options_parse(argc, argv);
   signal(SIGPIPE, SIG_IGN);
+  if (opt.sync_rate) {
+    sync_rate();
+    return 0;
+  }
   if (opt.verify) verify_setup();
   Conn *admin = conn_open(ADMIN, 0);
   if (opt.depth) {

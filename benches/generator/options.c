@@ -25,7 +25,7 @@ static void usage(int status) {
           "  --auto-ack           no-ack consumers\n"
           "  --prefetch N         basic.qos prefetch-count\n"
           "  --seconds S          produce for S seconds (consume-only: consume for S seconds)\n"
-          "  --count N            messages per producer (consume-only: total to consume)\n"
+          "  --count N            messages per producer (consume-only: total to consume; fewer is an error)\n"
           "  --rate R             total target publish rate (0: flat out)\n"
           "  --consume-rate R     all consumers together acknowledge R messages a second (needs --prefetch)\n"
           "  --fanout             publish to a fanout exchange bound to all queues\n"
@@ -39,6 +39,7 @@ static void usage(int status) {
           "  --no-drain           stop when the time is over, whatever is still queued or held back\n"
           "  --depth              only print the queues' message counts\n"
           "  --verify             check sequence numbers at the consumers\n"
+          "  --sync-rate FOLDER   no broker: append SIZE bytes to a file there and fdatasync, again for --seconds\n"
           "  --idle S             consume-only/drain: stop after S seconds without a message (3)\n"
           "  --drain-max S        wait at most S seconds for the consumers after producing (60)\n"
           "  --label TEXT         copied to the output\n");
@@ -56,7 +57,7 @@ typedef struct {
 static const Spec specs[] = {
     {"host", TEXT, &opt.host}, {"port", TEXT, &opt.port}, {"user", TEXT, &opt.user},
     {"password", TEXT, &opt.password}, {"vhost", TEXT, &opt.vhost}, {"prefix", TEXT, &opt.prefix},
-    {"label", TEXT, &opt.label}, {"producers", INTEGER, &opt.producers}, {"consumers", INTEGER, &opt.consumers},
+    {"label", TEXT, &opt.label}, {"sync-rate", TEXT, &opt.sync_rate}, {"producers", INTEGER, &opt.producers}, {"consumers", INTEGER, &opt.consumers},
     {"queues", INTEGER, &opt.queues}, {"priorities", INTEGER, &opt.priorities}, {"size", UNSIGNED, &opt.size},
     {"size-spread", UNSIGNED, &opt.size_spread}, {"confirm", UNSIGNED, &opt.confirm},
     {"ack-every", UNSIGNED, &opt.ack_every}, {"prefetch", UNSIGNED, &opt.prefetch},
@@ -99,6 +100,7 @@ static void options_check(void) {
   if (opt.topic_keys && opt.topic_keys < (unsigned)opt.queues) refuse("fewer topic keys than queues");
   if (opt.consume_rate > 0 && (opt.auto_ack || !opt.prefetch)) refuse("--consume-rate needs --prefetch and acks");
   if (!opt.depth && !opt.count && opt.seconds <= 0) refuse("give --seconds or --count");
+  if (opt.sync_rate && opt.seconds <= 0) refuse("--sync-rate needs --seconds");
   if (opt.no_drain && opt.seconds <= 0) refuse("--no-drain needs --seconds");
   if (opt.publish_only) opt.consumers = 0;
   if (opt.consume_only) opt.producers = 0;

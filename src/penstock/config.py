@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ FRAME_BYTES_LEAST = 4_096
 CONTAINER_LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # RabbitMQ's rule for its well-known default user, whatever password it was given.
 GUEST = "guest"
+# When a persistent message counts as safe: synced to disk, written to the system, or at once.
+CONFIRM_SYNC = ("fsync", "os", "none")
 
 
 @dataclass
@@ -51,6 +54,11 @@ class Config:
     login_refused_delay_s: float = limits.LOGIN_REFUSED_DELAY_S
     # Bytes of waiting messages at which publishers are blocked.
     memory_bytes_max: int = 0
+    # Where everything durable is kept; None = in memory, nothing is.
+    data_dir: str | None = None
+    confirm_sync: str = "fsync"
+    # Free bytes on the disk of the data folder below which publishers are blocked; 0 = by the size of the disk.
+    disk_bytes_min: int = 0
 
     def __post_init__(self) -> None:
         # The upper ends are those of the fields on the wire.
@@ -58,6 +66,8 @@ class Config:
         _check_range("channels_max", self.channels_max, 1, 65_535)
         _check_range("frame_bytes_max", self.frame_bytes_max, FRAME_BYTES_LEAST, 2**32 - 1)
         _check_range("heartbeat_s", self.heartbeat_s, 0, 65_535)
+        if self.confirm_sync not in CONFIRM_SYNC:
+            raise StartupError(f"confirm_sync is '{self.confirm_sync}'; it must be one of {', '.join(CONFIRM_SYNC)}")
         if not self.users or not self.vhosts:
             raise StartupError("a broker needs at least one user and one vhost")
         if self.memory_bytes_max <= 0:
@@ -89,6 +99,18 @@ def _limit_in(path: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
+def default_data_dir(env: Mapping[str, str], platform: str = sys.platform) -> str:
+    """The folder that this system gives a user's programs for their data."""
+    home = Path(env.get("HOME") or Path.home())
+    if platform == "win32":
+        base = Path(env.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif platform == "darwin":
+        base = home / "Library" / "Application Support"
+    else:
+        base = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
+    return str(base / "penstock")
+
+
 def config_from_environment(env: Mapping[str, str]) -> Config:
     """PENSTOCK_* first, then the variables that RabbitMQ's images and testcontainers use."""
 
@@ -114,4 +136,14 @@ def config_from_environment(env: Mapping[str, str]) -> Config:
     _, vhost = first("PENSTOCK_DEFAULT_VHOST", "RABBITMQ_DEFAULT_VHOST")
     if vhost:
         config.vhosts = [vhost]
+    _, data_dir = first("PENSTOCK_DATA_DIR")
+    if data_dir:
+        config.data_dir = data_dir
+    _, confirm_sync = first("PENSTOCK_CONFIRM_SYNC")
+    if confirm_sync:
+        if confirm_sync not in CONFIRM_SYNC:
+            raise StartupError(
+                f"PENSTOCK_CONFIRM_SYNC is '{confirm_sync}'; it must be one of {', '.join(CONFIRM_SYNC)}"
+            )
+        config.confirm_sync = confirm_sync
     return config

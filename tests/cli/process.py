@@ -18,7 +18,10 @@ EXIT_S = 20.0
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment without anything that the command looks at, and with what the test sets."""
+    """This process's environment without anything that the command looks at, and with what the test sets.
+
+    The data folder is not there: a test names one, or asks for a broker in memory.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "RABBITMQ_"))}
     return {**kept, **variables}
 
@@ -27,7 +30,11 @@ class ServeProcess:
     """One `penstock serve`; `ready` waits until it listens, `stop` ends it."""
 
     def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
-        self._log = folder / f"stderr-{len(list(folder.iterdir()))}.log"
+        number = len(list(folder.glob("stderr-*")))
+        self._log = folder / f"stderr-{number}.log"
+        # Each its own, unless the test says otherwise: never the one of whoever runs the tests.
+        self.data_dir = folder / f"data-{number}"
+        variables = {"PENSTOCK_DATA_DIR": str(self.data_dir), **variables}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock", "serve", "--json", *arguments],

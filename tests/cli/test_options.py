@@ -33,7 +33,7 @@ def test_help_of_every_command_names_its_exit_codes() -> None:
 
 def test_help_of_serve_names_every_variable_it_reads() -> None:
     text = " ".join(run("serve", "--help").output.split())
-    for name in ("HOST", "PORT", "DEFAULT_USER", "DEFAULT_PASS", "DEFAULT_VHOST"):
+    for name in ("HOST", "PORT", "DEFAULT_USER", "DEFAULT_PASS", "DEFAULT_VHOST", "DATA_DIR", "CONFIRM_SYNC"):
         assert f"PENSTOCK_{name}" in text
     assert "RABBITMQ_DEFAULT_USER, _PASS, _VHOST and RABBITMQ_NODE_PORT" in text
 
@@ -41,6 +41,9 @@ def test_help_of_serve_names_every_variable_it_reads() -> None:
 def test_every_option_has_a_help_text() -> None:
     for command in main.commands.values():
         for parameter in command.params:
+            if isinstance(parameter, click.Argument):
+                # The text of the command says what it is.
+                continue
             assert isinstance(parameter, click.Option)
             assert parameter.help or parameter.name == "log_level", parameter.name
 
@@ -71,6 +74,12 @@ def test_the_command_is_installed_and_runs_as_a_module_too() -> None:
         ["serve", "--user", ":secret"],
         ["serve", "--user", "alice:"],
         ["serve", "--memory-limit", "0"],
+        ["serve", "--disk-limit", "0"],
+        ["serve", "--confirm-sync", "maybe"],
+        ["serve", "--in-memory", "--data-dir", "x"],
+        ["fsck"],
+        ["dump"],
+        ["dump", "x", "--limit", "0"],
         ["serve", "--log-level", "loud"],
         ["serve", "--no-such-option"],
         ["serve", "extra"],
@@ -124,7 +133,7 @@ def test_penstocks_own_variables_come_first() -> None:
 
 
 def test_empty_variables_count_as_unset() -> None:
-    names = ("HOST", "PORT", "DEFAULT_USER", "DEFAULT_PASS", "DEFAULT_VHOST")
+    names = ("HOST", "PORT", "DEFAULT_USER", "DEFAULT_PASS", "DEFAULT_VHOST", "DATA_DIR", "CONFIRM_SYNC")
     assert config_from_environment({f"PENSTOCK_{name}": "" for name in names}) == Config()
 
 

@@ -20,7 +20,13 @@ from tests.server.amqp_client import ConnectionEnded, publish_frames
 
 def test_it_says_on_stdout_where_it_listens_and_on_stderr_that_it_is_ready(serve: Serve) -> None:
     broker = serve("--port", "0").ready()
-    assert broker.ready_line == {"host": "127.0.0.1", "port": broker.port, "pid": broker.process.pid}
+    assert broker.ready_line == {
+        "host": "127.0.0.1",
+        "port": broker.port,
+        "pid": broker.process.pid,
+        "data_dir": str(broker.data_dir),
+        "recovery": [],
+    }
     assert f"[INFO] penstock.server: started TCP listener on 127.0.0.1:{broker.port}\n" in broker.log
     assert re.search(r"^\d{4}-\d\d-\d\d .*\[INFO\] penstock\.server: Server startup complete$", broker.log, re.M)
     with broker.client() as client:
@@ -202,7 +208,7 @@ def test_a_client_that_is_cut_off_in_a_run_costs_no_one_else(serve: Serve) -> No
 
 def test_stdout_has_nothing_without_json() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "serve", "--port", "0"],
+        [sys.executable, "-m", "penstock", "serve", "--port", "0", "--in-memory"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),

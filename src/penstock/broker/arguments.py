@@ -26,6 +26,8 @@ CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 QUEUE_VERSIONS: Final = (1, 2)
 # The type of a queue that does not say.
 CLASSIC: Final[Field] = ("S", b"classic")
+# x-queue-mode of a queue that keeps as little as possible in RAM.
+LAZY: Final[Field] = ("S", b"lazy")
 
 # In the order in which RabbitMQ looks at them: of two that are wrong, it names the first.
 CHECKED_QUEUE_ARGUMENTS: Final = (
@@ -62,10 +64,10 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
 )
 COMPARED_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 
-# Served as classic queues in memory; the declaration is accepted, and said to be so.
+# Accepted, and served in a way of our own, which is said in the log.
 NOTED_ARGUMENTS: Final = {
     "x-queue-type": "served as a classic queue",
-    "x-queue-mode": "accepted, has no effect yet",
+    "x-queue-mode": "has an effect only in a broker with a data folder",
     "x-queue-version": "accepted, has no effect",
     "x-queue-master-locator": "accepted, has no effect: there is one node",
     "x-queue-leader-locator": "accepted, has no effect: there is one node",

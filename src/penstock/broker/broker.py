@@ -1,21 +1,36 @@
-"""The broker without its sockets: vhosts, users, the expiry schedule, alarms."""
+"""The broker without its sockets: vhosts, users, the expiry schedule, alarms; and with a store, what lasts of them."""
 
 from __future__ import annotations
 
+import json
+import secrets
+
+from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
+from penstock.backing.variable_queues import VariableBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
-from penstock.broker.alarms import MemoryAlarm
+from penstock.broker.alarms import Alarm, DiskAlarm, MemoryAlarm
+from penstock.broker.callbacks import Post, run_now
+from penstock.broker.definition_log import DefinitionLog
+from penstock.broker.definitions import encode_all
 from penstock.broker.direct_reply import DirectReplies
+from penstock.broker.memory_monitor import MemoryMonitor
+from penstock.broker.queue_backings import QueueBackings
+from penstock.broker.restore import read_definitions, restore_vhost, whole_vhost
 from penstock.broker.users import Permission, User, Users
 from penstock.broker.vhost import VHost
 from penstock.clock import Clock, SystemClock
 from penstock.config import Config
 from penstock.queues.expiry import ExpirySchedule
+from penstock.store.node_store import NodeStore
 
 
 class Broker:
     """Everything that all connections share."""
 
-    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: Config, clock: Clock | None = None, node: NodeStore | None = None, post: Post = run_now
+    ) -> None:
+        """With a store that is not open yet it is opened, and what it holds is restored; raises StartupError."""
         self.config = config
         self.clock: Clock = clock or SystemClock()
         self.expiries = ExpirySchedule()
@@ -23,18 +38,96 @@ class Broker:
         self.vhosts: dict[str, VHost] = {}
         self.direct_replies = DirectReplies()
         self.memory_alarm = MemoryAlarm(config.memory_bytes_max, self.ram_bytes)
+        self.alarms: list[Alarm] = [self.memory_alarm]
+        self.disk_alarm: DiskAlarm | None = None
+        self._memory_monitor = MemoryMonitor(config.memory_bytes_max, self.backings)
+        # None: everything is in memory.
+        self.node = node
+        self.log: DefinitionLog | None = None
+        # What the last run left damaged or unfinished, for people.
+        self.recovery_report: list[str] = []
+        self._post = post
+        if node is not None:
+            self._recover(node)
         for name in config.vhosts:
-            self.add_vhost(name)
+            if name not in self.vhosts:
+                self.add_vhost(name)
         for user_config in config.users:
             user = User(user_config.name, user_config.password, user_config.loopback_only)
-            for vhost in config.vhosts:
+            for vhost in self.vhosts:
                 user.permissions[vhost] = Permission()
             self.users.add(user)
 
+    def _recover(self, node: NodeStore) -> None:
+        recovered = node.open()
+        # The store goes on to report while queues are opened.
+        self.recovery_report = recovered.report
+        definitions = read_definitions(recovered.definitions, recovered.changes, self.recovery_report)
+        node.remove_unknown_vhosts([wanted.vhost_id for wanted in definitions.vhosts.values()])
+        self.log = DefinitionLog(node)
+        for wanted in definitions.vhosts.values():
+            vhost = self._make_vhost(wanted.name, wanted.vhost_id)
+            restore_vhost(vhost, wanted)
+            vhost.log = self.log
+        node.definitions_source = self.definitions
+        self.disk_alarm = DiskAlarm(node.files.free_bytes, self.config.disk_bytes_min)
+        self.alarms.append(self.disk_alarm)
+
     def add_vhost(self, name: str) -> VHost:
-        vhost = VHost(name, VolatileBackingQueues(), self.clock, self.expiries)
+        vhost = self._make_vhost(name, secrets.token_hex(16))
+        vhost.restore_queues([])
+        if self.log is not None:
+            self.log.vhost_declared(name, vhost.vhost_id)
+            vhost.log = self.log
+        return vhost
+
+    def _make_vhost(self, name: str, vhost_id: str) -> VHost:
+        vhost = VHost(name, self._backings(name, vhost_id), self.clock, self.expiries, vhost_id, self._post)
         self.vhosts[name] = vhost
         return vhost
+
+    def _backings(self, vhost_name: str, vhost_id: str) -> QueueBackings:
+        node = self.node
+        if node is None:
+            return QueueBackings(VolatileBackingQueues(), None, None)
+
+        def exists(queue_id: str) -> bool:
+            return node.queue_state(queue_id) is not None
+
+        def name_queue(queue_id: str, name: str) -> None:
+            label = json.dumps({"vhost": vhost_name, "queue": name}, ensure_ascii=False)
+            node.queue_number(vhost_id, queue_id, label.encode("utf-8", "replace"))
+
+        return QueueBackings(VariableBackingQueues(node, vhost_id, self.clock), exists, name_queue)
+
+    def definitions(self) -> bytes:
+        """Everything that lasts, written down."""
+        return encode_all([whole_vhost(vhost) for vhost in self.vhosts.values()])
+
+    def stop(self) -> None:
+        """Leave everything that lasts on disk, and mark it as left cleanly."""
+        if self.node is not None:
+            for vhost in self.vhosts.values():
+                vhost.stop()
+            self.node.stop()
+
+    def backings(self) -> list[BackingQueue]:
+        """Of all queues that work."""
+        return [queue.backing for vhost in self.vhosts.values() for queue in vhost.queues.values() if not queue.crashed]
+
+    def tend_memory(self) -> None:
+        """Called some times a second: share the memory out, and let queues go on that have paged out in part."""
+        disk_is_low = self.disk_alarm is not None and self.disk_alarm.active
+        self._memory_monitor.check(self.clock.monotonic_s(), disk_is_low)
+        if self.node is not None:
+            for backing in self.backings():
+                if backing.needs_timeout() == TIMEOUT_IDLE:
+                    backing.timeout()
+
+    @property
+    def is_alarmed(self) -> bool:
+        """Whether publishers are blocked."""
+        return any(alarm.active for alarm in self.alarms)
 
     def ram_bytes(self) -> int:
         """What waiting messages cost, over all queues."""

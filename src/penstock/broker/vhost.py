@@ -1,16 +1,23 @@
 """A virtual host: its exchanges, queues and bindings, and where a message goes.
 
 Owns the registries. Names are looked up here and nowhere else; every refusal has RabbitMQ's code and text. Whatever
-changes the topology counts `topology_version` up, and publishers forget the routes they remember.
+changes the topology counts `topology_version` up, and publishers forget the routes they remember. Changes of what is
+durable are recorded in the same turn, where there is a log to record them in.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 from penstock import limits
-from penstock.backing.backing_queue import BackingQueues, BackingWork
+from penstock.backing.backing_queue import Recovery
 from penstock.broker import arguments as args
+from penstock.broker.callbacks import AsyncCallbackTo, Post, run_now
+from penstock.broker.definition_log import DefinitionLog
+from penstock.broker.definitions import QueueDefinition
+from penstock.broker.names import default_exchange_refusal
+from penstock.broker.queue_backings import QueueBackings
 from penstock.clock import Clock
 from penstock.errors import (
     ChannelException,
@@ -29,15 +36,6 @@ from penstock.routing.factory import EXCHANGE_TYPES, make_exchange, make_predecl
 from penstock.routing.router import Router
 
 
-def default_exchange_refusal() -> ChannelException:
-    return access_refused("operation not permitted on the default exchange")
-
-
-def without_line_breaks(name: str) -> str:
-    """Declared names lose their line breaks, as in RabbitMQ: they would break log lines."""
-    return name.replace("\r", "").replace("\n", "") if "\r" in name or "\n" in name else name
-
-
 def is_unused(exchange: Exchange) -> bool:
     """An auto-delete exchange whose last binding was just removed."""
     return exchange.auto_delete and not exchange.has_bindings
@@ -46,8 +44,20 @@ def is_unused(exchange: Exchange) -> bool:
 class VHost(QueueOwner):
     """One virtual host."""
 
-    def __init__(self, name: str, backings: BackingQueues, clock: Clock, expiries: ExpirySchedule) -> None:
+    def __init__(
+        self,
+        name: str,
+        backings: QueueBackings,
+        clock: Clock,
+        expiries: ExpirySchedule,
+        vhost_id: str = "",
+        post: Post = run_now,
+    ) -> None:
         self.name = name
+        # Names its folder on disk.
+        self.vhost_id = vhost_id
+        # Set when the definitions that are there have been restored: from then on changes are recorded.
+        self.log: DefinitionLog | None = None
         self.exchanges: dict[str, Exchange] = make_predeclared()
         self.queues: dict[str, Queue] = {}
         # Counts every change of exchanges, queues and bindings.
@@ -56,6 +66,7 @@ class VHost(QueueOwner):
         self._backings = backings
         self._clock = clock
         self._expiries = expiries
+        self._post = post
         # Bindings by what they lead to, so that a deletion finds them.
         self._bindings_to: dict[Destination, dict[BindingKey, Binding]] = {}
         self._bindings_count = 0
@@ -70,11 +81,13 @@ class VHost(QueueOwner):
             raise not_found(f"no exchange '{name}' in vhost '{self.name}'")
         return found
 
-    def queue(self, name: str, user_of: object) -> Queue:
+    def queue(self, name: str, user_of: object, even_crashed: bool = False) -> Queue:
         """The queue, if it exists and this connection may use it."""
         found = self.queues.get(name)
         if found is None:
             raise not_found(f"no queue '{name}' in vhost '{self.name}'")
+        if found.crashed and not even_crashed:
+            raise not_found(f"{found.describe()} has crashed and failed to restart")
         if found.exclusive_owner is not None and found.exclusive_owner is not user_of:
             raise self._locked(found)
         return found
@@ -129,6 +142,8 @@ class VHost(QueueOwner):
         exchange = make_exchange(type_name, name, durable, auto_delete, internal, arguments)
         self.exchanges[name] = exchange
         self.topology_version += 1
+        if durable and self.log is not None:
+            self.log.exchange_declared(self.name, exchange)
         return exchange
 
     def check_exchange_name(self, name: str) -> None:
@@ -161,6 +176,8 @@ class VHost(QueueOwner):
             if self.exchanges.pop(exchange.name, None) is None:
                 continue
             self.topology_version += 1
+            if exchange.durable and self.log is not None:
+                self.log.exchange_deleted(self.name, exchange.name)
             for binding in exchange.bindings():
                 exchange.unbind(binding)
                 self._forget_binding(binding)
@@ -178,6 +195,8 @@ class VHost(QueueOwner):
         self.check_queue_name(name)
         existing = self.queues.get(name)
         if existing is not None:
+            if existing.exclusive_owner is owner:
+                self.queue(name, owner)
             self._check_declared_alike(existing, durable, auto_delete, owner, arguments)
             return existing
         return self._make_queue(name, durable, auto_delete, owner, arguments)
@@ -207,25 +226,47 @@ class VHost(QueueOwner):
         durable = durable and owner is None
         if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.QUEUES_PER_VHOST_MAX} queues already")
-        callback = AsyncCallbackTo()
-        backing = self._backings.open(secrets.token_hex(16), durable, None, callback)
-        queue = Queue(
-            name, self.name, durable, auto_delete, owner, arguments, backing, self._clock, self._expiries, self
-        )
-        callback.queue = queue
-        self.queues[name] = queue
-        self.topology_version += 1
+        queue = self._open_queue(name, secrets.token_hex(16), durable, auto_delete, owner, arguments, None)
         if owner is not None:
             self._exclusive.setdefault(owner, {})[name] = queue
+        if durable and self.log is not None:
+            self.log.queue_declared(self.name, queue)
         return queue
 
-    def _check_declared_alike(
+    def _open_queue(
         self,
-        queue: Queue,
+        name: str,
+        queue_id: str,
         durable: bool,
         auto_delete: bool,
         owner: object | None,
         arguments: Table,
+        recovery: Recovery | None,
+    ) -> Queue:
+        callback = AsyncCallbackTo(self._post)
+        backing = self._backings.open(name, queue_id, durable, arguments, recovery, callback)
+        queue = Queue(
+            name,
+            self.name,
+            durable,
+            auto_delete,
+            owner,
+            arguments,
+            backing,
+            self._clock,
+            self._expiries,
+            self,
+            queue_id,
+        )
+        callback.queue = queue
+        if arguments.get("x-queue-mode") == args.LAZY:
+            backing.set_queue_mode(True)
+        self.queues[name] = queue
+        self.topology_version += 1
+        return queue
+
+    def _check_declared_alike(
+        self, queue: Queue, durable: bool, auto_delete: bool, owner: object | None, arguments: Table
     ) -> None:
         if queue.exclusive_owner is not owner:
             raise self._locked(queue)
@@ -236,7 +277,7 @@ class VHost(QueueOwner):
 
     def delete_queue(self, queue: Queue, if_unused: bool, if_empty: bool) -> int:
         """Delete a queue with its bindings; return how many messages were ready."""
-        if if_empty and len(queue):
+        if not queue.crashed and if_empty and len(queue):
             raise precondition_failed(f"{queue.describe()} not empty")
         if if_unused and queue.consumer_count():
             raise precondition_failed(f"{queue.describe()} in use")
@@ -249,8 +290,14 @@ class VHost(QueueOwner):
             owned = self._exclusive.get(queue.exclusive_owner)
             if owned is not None:
                 owned.pop(queue.name, None)
+        if queue.durable and self.log is not None:
+            self.log.queue_deleted(self.name, queue.name)
         for exchange in self._remove_bindings_to((QUEUE, queue.name)):
             self._remove_exchange(exchange)
+        if queue.crashed:
+            queue.deleted = True
+            self._backings.delete_crashed(queue.queue_id, queue.arguments)
+            return 0
         return queue.delete()
 
     def last_consumer_gone(self, queue: Queue) -> None:
@@ -266,12 +313,12 @@ class VHost(QueueOwner):
     # --- bindings -----------------------------------------------------------------------------------
 
     def bind_queue(self, source: str, queue: Queue, routing_key: str, arguments: Table) -> None:
-        self._bind(Binding(source, (QUEUE, queue.name), routing_key, arguments))
+        self.bind(Binding(source, (QUEUE, queue.name), routing_key, arguments))
 
     def bind_exchange(self, source: str, destination: str, routing_key: str, arguments: Table) -> None:
         self.exchange(source)
         self.exchange(destination)
-        self._bind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
+        self.bind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
 
     def unbind_queue(self, source: str, queue_name: str, routing_key: str, arguments: Table) -> None:
         self._unbind(Binding(source, (QUEUE, queue_name), routing_key, arguments))
@@ -279,7 +326,7 @@ class VHost(QueueOwner):
     def unbind_exchange(self, source: str, destination: str, routing_key: str, arguments: Table) -> None:
         self._unbind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
 
-    def _bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding) -> None:
         """Bind; binding again what is bound is fine."""
         source = self.exchange(binding.source)
         known = self._bindings_to.get(binding.destination, {})
@@ -289,6 +336,8 @@ class VHost(QueueOwner):
             self._bindings_to.setdefault(binding.destination, {})[binding.key] = binding
             self._bindings_count += 1
             self.topology_version += 1
+            if self.log is not None and self._lasts(binding):
+                self.log.bound(self.name, binding)
 
     def _unbind(self, binding: Binding) -> None:
         """Unbind; what was not bound is unbound already. An auto-delete exchange goes with its last binding."""
@@ -296,6 +345,8 @@ class VHost(QueueOwner):
         if source is not None and source.unbind(binding):
             self._forget_binding(binding)
             self.topology_version += 1
+            if self.log is not None and self._lasts(binding):
+                self.log.unbound(self.name, binding)
             if is_unused(source):
                 self._remove_exchange(source)
 
@@ -316,20 +367,32 @@ class VHost(QueueOwner):
             if not known:
                 del self._bindings_to[binding.destination]
 
+    def _lasts(self, binding: Binding) -> bool:
+        """A binding is durable when both of its ends are."""
+        kind, name = binding.destination
+        source = self.exchanges.get(binding.source)
+        target = self.queues.get(name) if kind == QUEUE else self.exchanges.get(name)
+        return source is not None and source.durable and target is not None and target.durable
+
     # --- the whole vhost ------------------------------------------------------------------------------
 
+    def restore_queues(self, wanted: Sequence[QueueDefinition]) -> None:
+        """Open the durable queues of the last run, before anything is declared. Called once, also for none."""
+        recoveries = self._backings.start([(each.queue_id, each.arguments) for each in wanted])
+        for each, recovery in zip(wanted, recoveries, strict=True):
+            queue = self._open_queue(each.name, each.queue_id, True, each.auto_delete, None, each.arguments, recovery)
+            queue.recovered()
+
+    def bindings(self) -> list[Binding]:
+        """Those that last."""
+        known = [binding for bindings in self._bindings_to.values() for binding in bindings.values()]
+        return [binding for binding in known if self._lasts(binding)]
+
+    def stop(self) -> None:
+        """Leave what lasts for the next start."""
+        for queue in self.queues.values():
+            queue.terminate()
+        self._backings.stop()
+
     def ram_bytes(self) -> int:
-        return sum(queue.backing.ram_bytes() for queue in self.queues.values())
-
-
-class AsyncCallbackTo:
-    """Brings results of I/O to a queue's backing on the broker's thread, or drops them when the queue is gone."""
-
-    def __init__(self) -> None:
-        # Set once the queue is made. Not its name: another queue may have that by now.
-        self.queue: Queue | None = None
-
-    def __call__(self, kind: str, work: BackingWork) -> None:
-        queue = self.queue
-        if queue is not None and not queue.deleted:
-            queue.backing.invoke(kind, work)
+        return sum(queue.backing.ram_bytes() for queue in self.queues.values() if not queue.crashed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 import penstock
+from penstock.cli.dump import dump
+from penstock.cli.fsck import fsck
 from penstock.cli.serve import serve
 
 
@@ -19,3 +21,5 @@ def main() -> None:
 
 
 main.add_command(serve)
+main.add_command(fsck)
+main.add_command(dump)

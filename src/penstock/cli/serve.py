@@ -12,12 +12,20 @@ import sys
 
 import click
 
-from penstock.config import Config, UserConfig, config_from_environment, user_from_outside
+from penstock.config import (
+    CONFIRM_SYNC,
+    Config,
+    UserConfig,
+    config_from_environment,
+    default_data_dir,
+    user_from_outside,
+)
 from penstock.errors import StartupError
 from penstock.server.server import Server
 
 # Exit codes, as documented in --help.
 EXIT_STARTUP = 1
+EXIT_DISK = 1
 
 
 @click.command(short_help="Run a broker until SIGINT or SIGTERM.")
@@ -41,41 +49,85 @@ EXIT_STARTUP = 1
     help="Block publishers when waiting messages take this much memory.  [default: 40 % of the machine's]",
 )
 @click.option(
+    "--data-dir",
+    metavar="FOLDER",
+    help="Where durable queues and messages are kept.  [default: PENSTOCK_DATA_DIR, or 'penstock' in the user's data"
+    " folder: ~/.local/share on Linux]",
+)
+@click.option(
+    "--disk-limit",
+    type=click.IntRange(1),
+    metavar="MIB",
+    help="Block publishers when the disk of the data folder has less room than this.  [default: 512, or 5 % of a small"
+    " disk]",
+)
+@click.option("--in-memory", is_flag=True, help="Keep nothing on disk: when the broker stops, all is gone.")
+@click.option(
+    "--confirm-sync",
+    type=click.Choice(CONFIRM_SYNC),
+    help="When a persistent message is confirmed: when it is synced to disk (fsync), when the system has it (os:"
+    " survives a crash of the broker, not of the machine), or at once (none).  [default: fsync, or"
+    " PENSTOCK_CONFIRM_SYNC]",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON line with host, port and pid when ready.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON line with host, port, pid and data_dir when ready."
+)
 def serve(
     host: str | None,
     port: int | None,
     users: tuple[str, ...],
     vhosts: tuple[str, ...],
     memory_limit: int | None,
+    data_dir: str | None,
+    disk_limit: int | None,
+    in_memory: bool,
+    confirm_sync: str | None,
     log_level: str,
     as_json: bool,
 ) -> None:
     """Run a broker until SIGINT or SIGTERM.
 
-    Queues live in memory: when the broker stops, they are gone. Users, port and vhost are also taken from
-    PENSTOCK_HOST, PENSTOCK_PORT, PENSTOCK_DEFAULT_USER, PENSTOCK_DEFAULT_PASS, PENSTOCK_DEFAULT_VHOST, and from the
-    RABBITMQ_DEFAULT_USER, _PASS, _VHOST and RABBITMQ_NODE_PORT variables that RabbitMQ's images use.
+    Durable queues and exchanges, and the persistent messages in durable queues, are kept in the data folder; one broker
+    at a time can use it. Users, port, vhost and folder are also taken from PENSTOCK_HOST, PENSTOCK_PORT,
+    PENSTOCK_DEFAULT_USER, PENSTOCK_DEFAULT_PASS, PENSTOCK_DEFAULT_VHOST, PENSTOCK_DATA_DIR, PENSTOCK_CONFIRM_SYNC, and
+    from the RABBITMQ_DEFAULT_USER, _PASS, _VHOST and RABBITMQ_NODE_PORT variables that RabbitMQ's images use.
 
-    Exit codes: 0 stopped as asked; 1 could not start; 2 wrong options.
+    Exit codes: 0 stopped as asked; 1 could not start, or the disk failed; 2 wrong options.
     """
+    if in_memory and data_dir is not None:
+        raise click.UsageError("--in-memory and --data-dir exclude each other")
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
     )
     try:
-        config = serve_config(host, port, users, vhosts, memory_limit)
-        run(config, as_json)
+        config = serve_config(host, port, users, vhosts, memory_limit, data_dir, in_memory, confirm_sync)
+        config.disk_bytes_min = (disk_limit or 0) * 1024 * 1024
+        disk_error = run(config, as_json)
     except StartupError as error:
         click.echo(f"penstock: {error}", err=True)
         sys.exit(EXIT_STARTUP)
+    if disk_error is not None:
+        click.echo(f"penstock: stopped because the disk failed: {disk_error}", err=True)
+        sys.exit(EXIT_DISK)
 
 
 def serve_config(
-    host: str | None, port: int | None, users: tuple[str, ...], vhosts: tuple[str, ...], memory_limit: int | None
+    host: str | None,
+    port: int | None,
+    users: tuple[str, ...],
+    vhosts: tuple[str, ...],
+    memory_limit: int | None,
+    data_dir: str | None = None,
+    in_memory: bool = False,
+    confirm_sync: str | None = None,
 ) -> Config:
     config = config_from_environment(os.environ)
+    config.data_dir = None if in_memory else data_dir or config.data_dir or default_data_dir(os.environ)
+    if confirm_sync is not None:
+        config.confirm_sync = confirm_sync
     if host is not None:
         config.host = host
     if port is not None:
@@ -96,17 +148,18 @@ def _user(text: str) -> UserConfig:
     return user_from_outside(name, password)
 
 
-def run(config: Config, as_json: bool) -> None:
-    """Serve on the fastest loop that is installed."""
+def run(config: Config, as_json: bool) -> OSError | None:
+    """Serve on the fastest loop that is installed; return what was wrong with the disk, if that ended it."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_serve(config, as_json))
+        return asyncio.run(_serve(config, as_json))
     else:
-        uvloop.run(_serve(config, as_json))
+        error: OSError | None = uvloop.run(_serve(config, as_json))
+        return error
 
 
-async def _serve(config: Config, as_json: bool) -> None:
+async def _serve(config: Config, as_json: bool) -> OSError | None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Before the log says that the broker is ready: whoever waits for that may send a signal at once.
@@ -117,12 +170,23 @@ async def _serve(config: Config, as_json: bool) -> None:
             # Windows: only Ctrl-C, through the default handler.
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     server = Server(config)
+    server.disk_failed = stop.set
     await server.start()
     if as_json:
-        click.echo(json.dumps({"host": config.host, "port": server.port, "pid": os.getpid()}))
+        click.echo(json.dumps(_ready(server)))
     # What exists now lives until the end: the collector need not look at it again. Messages are tuples and bytes,
     # so the young generations can be large; see docs/decisions/0003.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     await stop.wait()
     await server.stop()
+    return server.disk_error
+
+
+def _ready(server: Server) -> dict[str, object]:
+    """Where it is, and what it found, for programs."""
+    ready: dict[str, object] = {"host": server.config.host, "port": server.port, "pid": os.getpid()}
+    if server.config.data_dir is not None:
+        ready["data_dir"] = server.config.data_dir
+        ready["recovery"] = server.broker.recovery_report
+    return ready

@@ -11,6 +11,7 @@ Invariants
   2. No message that has expired at the head is handed out, also not in a run behind a message that has not.
   3. A deleted queue accepts nothing and holds nothing.
   4. An exclusive consumer is the only consumer.
+  5. A queue whose backing has failed (`crash`) refuses what is published and does not touch its backing again.
 
 A crash leaves what the backing leaves; consumers and counters are gone. It does not know exchanges, channels
 or sockets.
@@ -23,7 +24,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock import limits
-from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.backing_queue import TIMEOUT_TIMED, BackingQueue
 from penstock.clock import Clock
 from penstock.errors import access_refused
 from penstock.fields import Table
@@ -31,6 +32,7 @@ from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
 from penstock.queues.consumer import Consumer
 from penstock.queues.consumer_manager import Availability, ConsumerManager
 from penstock.queues.expiry import Expiring, ExpirySchedule
+from penstock.queues.recovered import fetch_unexpired
 
 # A message with expiration 0 must reach a waiting consumer in this turn or not at all; a turn is shorter than this.
 EXPIRES_AT_ONCE_MS: Final = 50
@@ -71,8 +73,11 @@ class Queue(Availability):
         clock: Clock,
         expiries: ExpirySchedule,
         owner: QueueOwner,
+        queue_id: str = "",
     ) -> None:
         self.name = name
+        # What its backing knows it by; nothing that a client chose.
+        self.queue_id = queue_id
         self.vhost_name = vhost_name
         self.durable = durable
         self.auto_delete = auto_delete
@@ -82,6 +87,10 @@ class Queue(Availability):
         self.backing = backing
         self.consumers = ConsumerManager(self)
         self.deleted = False
+        # A bug in the backing: it holds what it holds until the next start.
+        self.crashed = False
+        # Publishes to a durable queue that wait for the disk, for the case that it crashes.
+        self._unconfirmed: dict[ConfirmToken, None] = {}
         self._clock = clock
         self._expiries = expiries
         self._head_expiry = HeadExpiry(self)
@@ -91,6 +100,10 @@ class Queue(Availability):
         # The latest expiry among the messages since then, and whether one may expire before another in front of it.
         self._latest_expiry_ms = 0
         self._expiries_disordered = False
+        # Messages of the broker's last run may be there, of which nobody knows here whether and when they expire.
+        self._has_recovered = False
+        # With priorities what is published later may stand in front.
+        self._has_priorities = "x-max-priority" in arguments
         # An exclusive consumer is there, alone.
         self._in_exclusive_use = False
         # Counters since the queue was opened; the flow of publishers and the views look at them.
@@ -108,6 +121,9 @@ class Queue(Availability):
     def publish(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None) -> None:
         """Append a run. The confirm token is settled when the run is safe here."""
         assert not self.deleted
+        if self.crashed:
+            _refuse(confirm)
+            return
         count = len(bodies)
         self.published_count += count
         props: MessageProps | None = None
@@ -130,18 +146,21 @@ class Queue(Availability):
             self._arm()
         self.consumers.notify_available(count)
         if confirm is not None:
-            self.settle_confirms()
+            self._await_confirm(confirm)
 
     def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> None:
         """Append messages that differ in their envelopes. None of them expires."""
         assert not self.deleted
+        if self.crashed:
+            _refuse(confirm)
+            return
         self.published_count += len(entries)
         if self._may_expire:
             self._latest_expiry_ms = NEVER_MS
         self.backing.publish_entries(entries, confirm)
         self.consumers.notify_available(len(entries))
         if confirm is not None:
-            self.settle_confirms()
+            self._await_confirm(confirm)
 
     def _nobody_takes_it_now(self) -> bool:
         """A message would be at the head, and no consumer waits for it."""
@@ -153,10 +172,21 @@ class Queue(Availability):
         if confirm is not None:
             confirm.settle()
 
+    def _await_confirm(self, confirm: ConfirmToken) -> None:
+        if self.durable:
+            self._unconfirmed[confirm] = None
+        self.settle_confirms()
+
     def settle_confirms(self) -> None:
         """Tell publishers what the backing has made safe."""
+        unconfirmed = self._unconfirmed
         for token in self.backing.drain_confirmed():
+            if unconfirmed:
+                unconfirmed.pop(token, None)
             token.settle()
+        if unconfirmed and self.backing.needs_timeout() != TIMEOUT_TIMED:
+            # It owes nobody anything: the rest was refused, and told so.
+            unconfirmed.clear()
 
     # --- consuming ----------------------------------------------------------------------------------
 
@@ -203,7 +233,11 @@ class Queue(Availability):
         if self._expiries_disordered:
             # Each message must be looked at when it has come to the head: it may have expired behind the one before.
             count_max = 1
-        run = self.backing.fetch(count_max, limits.PULL_BYTES_MAX, not consumer.no_ack)
+        if self._has_recovered:
+            now_ms = self._clock.wall_ms()
+            run = fetch_unexpired(self.backing, count_max, limits.PULL_BYTES_MAX, not consumer.no_ack, now_ms)
+        else:
+            run = self.backing.fetch(count_max, limits.PULL_BYTES_MAX, not consumer.no_ack)
         if run is None:
             manager.missed(consumer)
             return None
@@ -240,17 +274,17 @@ class Queue(Availability):
     # --- settling -----------------------------------------------------------------------------------
 
     def ack(self, seq_ids: Sequence[int]) -> None:
-        if not self.deleted:
+        if not self.deleted and not self.crashed:
             self.acked_count += self.backing.ack(seq_ids)
 
     def reject(self, seq_ids: Sequence[int]) -> None:
         """Refused for good."""
-        if not self.deleted:
+        if not self.deleted and not self.crashed:
             self.backing.ack(seq_ids)
 
     def requeue(self, seq_ids: Sequence[int]) -> None:
         """Back to their original positions, and offered again."""
-        if self.deleted:
+        if self.deleted or self.crashed:
             return
         count = self.backing.requeue(seq_ids)
         if count:
@@ -277,20 +311,40 @@ class Queue(Availability):
     def delete(self) -> int:
         """Cancel the consumers, drop everything; return how many messages were ready."""
         ready = len(self)
+        self._leave_use()
+        self.backing.delete_and_terminate()
+        # Nothing can be lost any more: publishers that wait for the disk are told so.
+        self.settle_confirms()
+        return ready
+
+    def _leave_use(self) -> None:
         self.deleted = True
         for consumer in list(self.consumers.consumers()):
             self.consumers.remove(consumer)
             consumer.cancelled_by_queue()
-        self.backing.delete_and_terminate()
         self._may_expire = False
         self._expiries.disarm(self._head_expiry)
-        return ready
+
+    def terminate(self) -> None:
+        """The broker stops: leave what lasts where the next start finds it."""
+        self._leave_use()
+        if not self.crashed:
+            self.backing.terminate()
+
+    def crash(self) -> None:
+        """The backing failed in a way that nobody foresaw: whoever relies on this queue is told, and nobody else."""
+        self._leave_use()
+        self.deleted = False
+        self.crashed = True
+        unconfirmed, self._unconfirmed = self._unconfirmed, {}
+        for token in unconfirmed:
+            token.refuse()
 
     # --- expiry ---------------------------------------------------------------------------------------
 
     def expire_due(self, now_ms: int) -> None:
         """The head's expiry may have come."""
-        if not self.deleted:
+        if not self.deleted and not self.crashed:
             self._expire_head(now_ms)
             self._arm()
 
@@ -306,7 +360,7 @@ class Queue(Availability):
         if not self._may_expire or self.backing.depth() == 0:
             self._may_expire = True
             # What is there already does not expire, and stands in front.
-            self._expiries_disordered = self.backing.depth() > 0
+            self._expiries_disordered = self.backing.depth() > 0 or self._has_priorities
         elif expiry_ms < self._latest_expiry_ms:
             self._expiries_disordered = True
             return
@@ -317,8 +371,21 @@ class Queue(Availability):
         if self.backing.depth() == 0:
             self._may_expire = False
             self._expiries_disordered = False
+            self._has_recovered = False
+
+    def recovered(self) -> None:
+        """The backing may hold messages of the broker's last run. Some of them may expire, in any order."""
+        if self.backing.depth():
+            self._may_expire = self._has_recovered = True
+            self._latest_expiry_ms = NEVER_MS
+            self._arm()
 
     def _arm(self) -> None:
         head = self.backing.head_props()
         if head is not None and head.expiry_ms >= 0:
             self._expiries.arm(self._head_expiry, head.expiry_ms)
+
+
+def _refuse(confirm: ConfirmToken | None) -> None:
+    if confirm is not None:
+        confirm.refuse()

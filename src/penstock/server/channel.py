@@ -16,6 +16,7 @@ from penstock.errors import ChannelException, frame_error, precondition_failed, 
 from penstock.message import FRAME_END, Entry, Envelope
 from penstock.queues.confirms import ConfirmLedger, ConfirmSink
 from penstock.queues.unacked import Span, Unacked
+from penstock.server.awaited_answer import AwaitedAnswer
 from penstock.server.delivery import DeliveryEncoder
 from penstock.server.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.subscription import Subscription
@@ -77,6 +78,19 @@ class Channel(ConfirmSink, ReplyReceiver):
 
     def send(self, method: methods.Method) -> None:
         self.connection.send(self.number, method)
+
+    def answer(self, method: methods.Method, no_wait: bool = False, lasting: bool = True) -> None:
+        """Answer a method that may have changed the topology: not before the change is on disk.
+
+        `lasting` is False when it is known to be about nothing durable.
+        """
+        log = self.connection.broker.log
+        if no_wait:
+            return
+        if log is None or not lasting or log.is_durable():
+            self.send(method)
+        else:
+            AwaitedAnswer(self, method).wait_with(log.when_durable)
 
     def send_return(self, envelope: Envelope, body: bytes) -> None:
         """An unroutable mandatory message goes back."""

@@ -16,6 +16,7 @@ from penstock.broker.users import User
 from penstock.broker.vhost import VHost
 from penstock.errors import AmqpError, internal_error, resource_error
 from penstock.queues.queue import Queue
+from penstock.server.awaited_answer import DISK
 from penstock.server.channel import Channel
 from penstock.server.handshake import Handshake
 from penstock.server.heartbeat import Heartbeat
@@ -29,6 +30,9 @@ log = logging.getLogger("penstock.connection")
 
 # What is gathered before it is handed to the transport in the middle of a turn.
 OUT_BYTES_FLUSH = 256 * 1024
+# Why what has arrived is not even parsed: the client does not read its answers, or an answer waits for the disk.
+OUTPUT = "output"
+PARSE_STOPS = frozenset((OUTPUT, DISK))
 
 
 class Connection(asyncio.Protocol):
@@ -64,11 +68,11 @@ class Connection(asyncio.Protocol):
         # Queues that got messages from the bytes that are being parsed.
         self._fed: dict[Queue, None] = {}
         self._has_published = False
-        # Why the socket is not read: "flow", "memory", "output".
+        # Why the socket is not read: "flow", "alarm", and the two that also stop the parsing.
         self._read_stops: set[str] = set()
+        # The reader leaves what it has where it is.
+        self.parsing_stopped = False
         self._writable = True
-        # The client does not read its answers: it gets no more of them until it does.
-        self.output_full = False
         self._partial_bytes = 0
         # Channels with notified consumers, in the order of their turn; whether the scheduler knows.
         self._working: deque[Channel] = deque()
@@ -113,11 +117,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._update_interest()
-        if self.output_full:
-            self.output_full = False
-            self.resume_reading("output")
-            # What the reader had left when it stopped.
-            self.server.loop.call_soon(self.data_received, b"")
+        self.resume_parsing(OUTPUT)
 
     def is_writable(self) -> bool:
         """False while the client does not read: its consumers are not interested then."""
@@ -140,9 +140,21 @@ class Connection(asyncio.Protocol):
             self._heartbeat.heard()
             self._transport.resume_reading()
 
+    def stop_parsing(self, reason: str) -> None:
+        """Handle nothing more of what has arrived, nor read on."""
+        self.parsing_stopped = True
+        self.stop_reading(reason)
+
+    def resume_parsing(self, reason: str) -> None:
+        self.resume_reading(reason)
+        if self.parsing_stopped and not self._read_stops & PARSE_STOPS:
+            self.parsing_stopped = False
+            # What the reader had left when it stopped.
+            self.server.loop.call_soon(self.data_received, b"")
+
     def may_be_silent(self) -> bool:
         """True while we do not read for reasons of our own; a client that does not read us has no such excuse."""
-        return bool(self._read_stops - {"output"})
+        return bool(self._read_stops - {OUTPUT})
 
     # --- output ---------------------------------------------------------------------------------------
 
@@ -195,8 +207,7 @@ class Connection(asyncio.Protocol):
             transport.write(data)
             # A closing connection is read on: see `close_with`.
             if not self._writable and not self.closing and transport.get_write_buffer_size() > limits.OUTPUT_BYTES_MAX:
-                self.output_full = True
-                self.stop_reading("output")
+                self.stop_parsing(OUTPUT)
 
     # --- work -----------------------------------------------------------------------------------------
 
@@ -273,6 +284,9 @@ class Connection(asyncio.Protocol):
             fed = list(self._fed)
             self._fed.clear()
             self.server.flow.after_publish(self, fed)
+        if self.broker.node is not None:
+            # Somebody may wait for rows that had been gathered before, for which the journal asks for no turn.
+            self.server.scheduler.turn_soon()
         self.server.arm_expiry()
 
     def failed(self) -> None:
@@ -319,9 +333,8 @@ class Connection(asyncio.Protocol):
         self.send(0, methods.ConnectionClose(error.reply_code, text(error), index >> 16, index & 0xFFFF))
         self.flush()
         # Only now: the client must be read again to hear its close-ok.
-        self.output_full = False
         for reason in list(self._read_stops):
-            self.resume_reading(reason)
+            self.resume_parsing(reason)
         self._drop_later()
 
     def closed_by_client(self) -> None:

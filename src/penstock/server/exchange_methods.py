@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.broker.names import default_exchange_refusal, without_line_breaks
 from penstock.broker.users import CONFIGURE, READ, WRITE
-from penstock.broker.vhost import default_exchange_refusal, without_line_breaks
 from penstock.server.channel import Channel
 from penstock.wire import methods
 
@@ -18,6 +18,7 @@ def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
         raise default_exchange_refusal()
     if method.passive:
         connection.vhost.exchange(name)
+        lasting = False
     else:
         connection.vhost.check_exchange_name(name)
         connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
@@ -26,8 +27,8 @@ def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
         connection.vhost.declare_exchange(
             name, method.type, method.durable, method.auto_delete, method.internal, method.arguments
         )
-    if not method.no_wait:
-        channel.send(methods.ExchangeDeclareOk())
+        lasting = method.durable
+    channel.answer(methods.ExchangeDeclareOk(), method.no_wait, lasting)
 
 
 def _check_alternate_rights(channel: Channel, name: str, method: methods.ExchangeDeclare) -> None:
@@ -46,8 +47,7 @@ def exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
     connection.vhost.check_exchange_deletable(name)
     connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
     connection.vhost.delete_exchange(name, method.if_unused)
-    if not method.no_wait:
-        channel.send(methods.ExchangeDeleteOk())
+    channel.answer(methods.ExchangeDeleteOk(), method.no_wait)
 
 
 def _check_binding(channel: Channel, source: str, destination: str) -> None:
@@ -61,15 +61,13 @@ def _check_binding(channel: Channel, source: str, destination: str) -> None:
 def exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
     _check_binding(channel, method.source, method.destination)
     channel.connection.vhost.bind_exchange(method.source, method.destination, method.routing_key, method.arguments)
-    if not method.no_wait:
-        channel.send(methods.ExchangeBindOk())
+    channel.answer(methods.ExchangeBindOk(), method.no_wait)
 
 
 def exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
     _check_binding(channel, method.source, method.destination)
     channel.connection.vhost.unbind_exchange(method.source, method.destination, method.routing_key, method.arguments)
-    if not method.no_wait:
-        channel.send(methods.ExchangeUnbindOk())
+    channel.answer(methods.ExchangeUnbindOk(), method.no_wait)
 
 
 HANDLERS: dict[int, Callable[[Channel, Any], None]] = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.errors import channel_error, not_implemented, precondition_failed
 from penstock.queues.confirms import ConfirmLedger
+from penstock.server.awaited_answer import AwaitedAnswer
 from penstock.server.channel import Channel
 from penstock.server.transaction import Transaction
 from penstock.wire import methods
@@ -57,8 +58,19 @@ def _transaction(channel: Channel) -> Transaction:
 
 
 def tx_commit(channel: Channel, method: methods.TxCommit) -> None:
-    _transaction(channel).commit()
-    channel.send(methods.TxCommitOk())
+    transaction = _transaction(channel)
+    node = channel.connection.broker.node
+    if node is None:
+        transaction.commit()
+        channel.send(methods.TxCommitOk())
+        return
+    before = node.journal.next_lsn
+    transaction.commit()
+    if node.journal.next_lsn == before:
+        # Nothing of it lasts: transient messages, and acks of such.
+        channel.send(methods.TxCommitOk())
+    else:
+        AwaitedAnswer(channel, methods.TxCommitOk()).wait_with(node.journal.when_durable)
 
 
 def tx_rollback(channel: Channel, method: methods.TxRollback) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from penstock.broker import direct_reply
 from penstock.broker.arguments import queue_notes
+from penstock.broker.names import default_exchange_refusal, without_line_breaks
 from penstock.broker.users import CONFIGURE, READ, WRITE
-from penstock.broker.vhost import default_exchange_refusal, without_line_breaks
 from penstock.errors import not_found
 from penstock.queues.queue import Queue
 from penstock.server.channel import Channel
@@ -38,8 +38,8 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
     else:
         queue = _declare(channel, method, name)
     channel.current_queue = queue.name
-    if not method.no_wait:
-        channel.send(methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count()))
+    answer = methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count())
+    channel.answer(answer, method.no_wait, lasting=queue.durable and not method.passive)
 
 
 def is_reply_queue(channel: Channel, name: str) -> bool:
@@ -75,9 +75,9 @@ def queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     connection.user.require(CONFIGURE, "queue", name, vhost.name)
     deleted = 0
     if name in vhost.queues:
-        deleted = vhost.delete_queue(vhost.queue(name, connection), method.if_unused, method.if_empty)
-    if not method.no_wait:
-        channel.send(methods.QueueDeleteOk(deleted))
+        queue = vhost.queue(name, connection, even_crashed=True)
+        deleted = vhost.delete_queue(queue, method.if_unused, method.if_empty)
+    channel.answer(methods.QueueDeleteOk(deleted), method.no_wait)
 
 
 def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
@@ -100,9 +100,9 @@ def queue_bind(channel: Channel, method: methods.QueueBind) -> None:
     if method.exchange == "":
         raise default_exchange_refusal()
     vhost.exchange(method.exchange)
-    vhost.bind_queue(method.exchange, vhost.queue(name, connection), key, method.arguments)
-    if not method.no_wait:
-        channel.send(methods.QueueBindOk())
+    queue = vhost.queue(name, connection)
+    vhost.bind_queue(method.exchange, queue, key, method.arguments)
+    channel.answer(methods.QueueBindOk(), method.no_wait, lasting=queue.durable)
 
 
 def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
@@ -115,7 +115,7 @@ def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
     if method.exchange == "":
         raise default_exchange_refusal()
     vhost.unbind_queue(method.exchange, name, key, method.arguments)
-    channel.send(methods.QueueUnbindOk())
+    channel.answer(methods.QueueUnbindOk())
 
 
 HANDLERS: dict[int, Callable[[Channel, Any], None]] = {

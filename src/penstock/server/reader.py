@@ -60,7 +60,7 @@ class FrameReader:
         if self._rest:
             data = self._rest + data
             self._rest = b""
-        if self._connection.output_full:
+        if self._connection.parsing_stopped:
             self._rest = data
             return
         pos = self._parse(data)
@@ -109,7 +109,7 @@ class FrameReader:
             if kind == frames.METHOD and connection.opened and not connection.closing:
                 if data.startswith(PUBLISH_ID, pos + 7):
                     pos = self._publish(data, pos, stop, end)
-                    if connection.output_full:
+                    if connection.parsing_stopped:
                         break
                     continue
                 if data.startswith(ACK_START, pos + 3):
@@ -117,7 +117,7 @@ class FrameReader:
                     continue
             dispatch.on_frame(connection, kind, data[pos + 1] << 8 | data[pos + 2], data, pos + 7, stop - 1)
             pos = stop
-            if connection.output_full:
+            if connection.parsing_stopped:
                 break
         return pos
 
@@ -183,7 +183,7 @@ class FrameReader:
     def _publish_mixed(self, route: PublishRoute, data: bytes, pos: int) -> int:
         """More publishes that go the same way, with sizes and properties of their own."""
         mixed = route.mixed_route()
-        if mixed is None or self._connection.output_full or route.channel.closing:
+        if mixed is None or self._connection.parsing_stopped or route.channel.closing:
             return pos
         entries: list[Entry] = []
         pos = scan_mixed(mixed, data, pos, entries)

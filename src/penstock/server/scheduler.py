@@ -3,6 +3,9 @@
 This is the last link of the wake-up chain queue -> consumer -> channel -> connection -> scheduler. A publish only
 notifies; the pulling happens here, after everything that has arrived was parsed, so that one turn of the event loop
 handles messages in batches. Connections take turns, one pull each, so that no consumer starves behind another.
+
+Where there is a store, what the turn has gathered for the journal is written before the connections write, so that the
+disk is at work meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from penstock import limits
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
     from penstock.server.flow import PublisherFlow
+    from penstock.server.store_turns import StoreTurns
 
 
 class Scheduler:
@@ -27,11 +31,19 @@ class Scheduler:
         self._flow = flow
         # Called after each turn; sets the timer of the next expiry.
         self._after_turn = after_turn
+        # None: everything is in memory.
+        self.store: StoreTurns | None = None
         # Connections that have notified consumers, in the order of their turn; each at most once.
         self._working: deque[Connection] = deque()
         # Connections with something in their output, in the order in which they got it.
         self._talking: list[Connection] = []
         self._scheduled = False
+
+    def turn_soon(self) -> None:
+        """There is something to do in a turn, for the store if for nobody else."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
 
     def wake(self, connection: Connection) -> None:
         """The connection has notified consumers. Called once per connection until its turn."""
@@ -48,12 +60,17 @@ class Scheduler:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
+        store = self.store
         try:
             self._deliver()
+            if store is not None:
+                store.commit()
             self._flush()
             if self._flow.holding:
                 self._flow.release()
             self._after_turn()
+            if store is not None:
+                store.end_turn()
         finally:
             # Whatever happens in a turn, the next one comes.
             if self._working or self._talking:

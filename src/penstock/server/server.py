@@ -1,4 +1,9 @@
-"""The broker on a socket: listener, connections, the timers that all of them share, start and stop."""
+"""The broker on a socket: listener, connections, the timers that all of them share, start and stop.
+
+With a data folder the broker is opened in `start`, before anybody is let in, and left cleanly in `stop`, after all are
+gone. A disk that fails for good ends the server: those who wait are told that nothing is safe, and `disk_failed` is
+called so that whoever runs it can stop it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,20 @@ import contextlib
 import errno
 import logging
 import socket
+import threading
+from collections.abc import Callable
 
 from penstock import limits
+from penstock.broker.alarms import blocked_reason
 from penstock.broker.broker import Broker
 from penstock.config import Config
 from penstock.errors import AmqpError, StartupError
 from penstock.server.connection import Connection
 from penstock.server.faults import Faults
 from penstock.server.flow import PublisherFlow
+from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
 from penstock.server.scheduler import Scheduler
+from penstock.server.store_turns import StoreTurns
 from penstock.wire import methods
 
 log = logging.getLogger("penstock.server")
@@ -29,9 +39,16 @@ MEMORY_CHECK_PER_QUEUE_S = 20e-6
 class Server:
     """One broker that listens."""
 
-    def __init__(self, config: Config) -> None:
+    # Made in `start` when there is a data folder.
+    broker: Broker
+
+    def __init__(self, config: Config, make_syncer: MakeSyncer = best_syncer) -> None:
         self.config = config
-        self.broker = Broker(config)
+        if config.data_dir is None:
+            self.broker = Broker(config)
+        # Why the disk is not used any more, and whom to tell.
+        self.disk_error: OSError | None = None
+        self.disk_failed: Callable[[], None] | None = None
         self.connections: set[Connection] = set()
         self.internal_errors = 0
         self.node_name = f"penstock@{socket.gethostname()}"
@@ -39,19 +56,36 @@ class Server:
         self.flow: PublisherFlow
         self.scheduler: Scheduler
         self.faults = Faults(self)
+        self._make_syncer = make_syncer
+        self._store: StoreTurns | None = None
+        self._thread_id = 0
         self._listener: asyncio.Server | None = None
         self._stopping = False
         self._in_handshake: set[Connection] = set()
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expiry_due_ms = -1
-        self._memory_timer: asyncio.TimerHandle | None = None
+        self._alarm_timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event = asyncio.Event()
 
     async def start(self) -> None:
-        """Listen. Raises StartupError with what to do when it cannot."""
+        """Open the data folder, and listen. Raises StartupError with what to do when it cannot."""
         self.loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
         self.flow = PublisherFlow(self.loop)
         self.scheduler = Scheduler(self.loop, self.flow, self.arm_expiry)
+        if self.config.data_dir is not None:
+            self._open_store(self.config.data_dir)
+        try:
+            await self._listen()
+        except StartupError:
+            self._close_store()
+            raise
+        self._check_alarms()
+        self.arm_expiry()
+        log.info("started TCP listener on %s:%d", self.config.host, self.port)
+        log.info("Server startup complete")
+
+    async def _listen(self) -> None:
         config = self.config
         try:
             self._listener = await self.loop.create_server(
@@ -63,9 +97,6 @@ class Server:
             ) from error
         except UnicodeError as error:
             raise StartupError(f"'{config.host}' is not a host name. Choose an address with --host.") from error
-        self._check_memory()
-        log.info("started TCP listener on %s:%d", config.host, self.port)
-        log.info("Server startup complete")
 
     @property
     def port(self) -> int:
@@ -91,10 +122,11 @@ class Server:
                 for connection in list(self.connections):
                     connection.drop()
                 await asyncio.wait_for(self._all_closed.wait(), DROPPED_S)
-        for timer in (self._expiry_timer, self._memory_timer):
+        for timer in (self._expiry_timer, self._alarm_timer):
             if timer is not None:
                 timer.cancel()
         self.flow.close()
+        self._close_store()
         log.info("Server stopped")
 
     async def _stop_listening(self, listener: asyncio.Server) -> None:
@@ -110,6 +142,52 @@ class Server:
         for _ in range(3):
             await asyncio.sleep(0)
         listener.close()
+
+    # --- the disk -------------------------------------------------------------------------------------
+
+    def _open_store(self, data_dir: str) -> None:
+        self.broker = open_broker(
+            self.config, data_dir, self.loop, self._make_syncer, self.scheduler.turn_soon, self._post
+        )
+        assert self.broker.node is not None
+        for line in self.broker.recovery_report:
+            log.warning("recovery: %s", ascii(line))
+        log.info("data folder %s", data_dir)
+        self._store = StoreTurns(
+            self.loop, self.broker.clock, self.broker.node, self.scheduler.turn_soon, self._disk_failed
+        )
+        self.scheduler.store = self._store
+        # What recovery has gathered, and the first timer.
+        self.scheduler.turn_soon()
+
+    def _post(self, work: Callable[[], None]) -> None:
+        """Run work on the broker's thread."""
+        if threading.get_ident() == self._thread_id:
+            work()
+        else:
+            self.loop.call_soon_threadsafe(work)
+
+    def _disk_failed(self, error: OSError) -> None:
+        log.critical("the disk has failed: %s. Nothing more is written; the broker stops.", error)
+        self.disk_error = error
+        if self.disk_failed is not None:
+            self.disk_failed()
+
+    def _close_store(self) -> None:
+        if self._store is not None:
+            self._store.stop()
+            self._store = self.scheduler.store = None
+            self.broker.stop()
+
+    def abandon(self) -> None:
+        """Let go of the disk and of the clients as a crash would; for tests."""
+        for connection in list(self.connections):
+            connection.drop()
+        if self._store is not None:
+            self._store.stop()
+            self._store = self.scheduler.store = None
+            assert self.broker.node is not None
+            self.broker.node.abandon()
 
     # --- connections ----------------------------------------------------------------------------------
 
@@ -140,30 +218,35 @@ class Server:
 
     def first_publish(self, connection: Connection) -> None:
         """A connection became a publisher: if publishers are blocked now, so is it."""
-        if self.broker.memory_alarm.active:
+        if self.broker.is_alarmed:
             self._block(connection)
 
-    def _check_memory(self) -> None:
-        alarm = self.broker.memory_alarm
-        if alarm.check():
-            log.warning("memory alarm %s", "set: publishers are blocked" if alarm.active else "cleared")
+    def _check_alarms(self) -> None:
+        broker = self.broker
+        was_alarmed = broker.is_alarmed
+        for alarm in broker.alarms:
+            if alarm.check():
+                state = "set: publishers are blocked" if alarm.active else "cleared"
+                log.warning("%s alarm %s", alarm.RESOURCE, state)
+        if broker.is_alarmed != was_alarmed:
             for connection in list(self.connections):
                 if connection.has_published and not connection.closing:
-                    if alarm.active:
-                        self._block(connection)
-                    else:
+                    if was_alarmed:
                         self._unblock(connection)
-        queue_count = sum(len(vhost.queues) for vhost in self.broker.vhosts.values())
+                    else:
+                        self._block(connection)
+        broker.tend_memory()
+        queue_count = sum(len(vhost.queues) for vhost in broker.vhosts.values())
         pause_s = limits.MEMORY_CHECK_S + queue_count * MEMORY_CHECK_PER_QUEUE_S
-        self._memory_timer = self.loop.call_later(pause_s, self._check_memory)
+        self._alarm_timer = self.loop.call_later(pause_s, self._check_alarms)
 
     def _block(self, connection: Connection) -> None:
         if connection.has_capability("connection.blocked"):
-            connection.send(0, methods.ConnectionBlocked("low on memory"))
-        connection.stop_reading("memory")
+            connection.send(0, methods.ConnectionBlocked(blocked_reason(self.broker.alarms)))
+        connection.stop_reading("alarm")
 
     def _unblock(self, connection: Connection) -> None:
-        connection.resume_reading("memory")
+        connection.resume_reading("alarm")
         if connection.has_capability("connection.blocked"):
             connection.send(0, methods.ConnectionUnblocked())
 

@@ -4,7 +4,12 @@
         connection = pika.BlockingConnection(pika.URLParameters(broker.url))
 
 It is the same code that `penstock serve` runs, on a free port of the loopback interface, with its own event loop. Any
-number of them can live in one process. Nothing is written to disk and nothing is left behind.
+number of them can live in one process. Nothing is written to disk and nothing is left behind, unless it is given a
+folder:
+
+    with Broker(data_dir=tmp_path) as broker:
+
+Then what is durable is there again after `stop` and `start`, or after `kill` and `start`, which is how a crash looks.
 """
 
 from __future__ import annotations
@@ -15,12 +20,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from os import PathLike, fspath
 from types import TracebackType
 from typing import TypeVar
 from urllib.parse import quote
 
 from penstock.config import Config
 from penstock.server.server import Server
+from penstock.server.syncers import ThreadSyncer
 from penstock.testing.faults import BrokerFaults
 
 T = TypeVar("T")
@@ -35,10 +42,18 @@ CLOSE_OK_S = 0.2
 class Broker:
     """A broker that runs while the `with` block does; or between `start` and `stop`, more than once if need be."""
 
-    def __init__(self, config: Config | None = None, port: int = 0) -> None:
-        """`port` counts, not the configuration's: a test wants a free one (0), not the one everybody uses."""
+    def __init__(
+        self, config: Config | None = None, port: int = 0, data_dir: str | PathLike[str] | None = None
+    ) -> None:
+        """`port` counts, not the configuration's: a test wants a free one (0), not the one everybody uses.
+
+        With `data_dir` the broker keeps what is durable in that folder.
+        """
         # A refused login is answered at once: tests do not guess passwords.
         self._config = config or Config(login_refused_delay_s=0.0)
+        if data_dir is not None:
+            self._config = replace(self._config, data_dir=fspath(data_dir))
+        self._is_killed = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
@@ -62,9 +77,10 @@ class Broker:
         return self._server is not None
 
     def start(self) -> Broker:
-        """Start and return when connections are accepted. After `stop`: an empty broker on the same port."""
+        """Start and return when connections are accepted. After `stop`: on the same port, with what is on disk."""
         if self._thread is not None:
             raise RuntimeError("this broker is running already")
+        self._is_killed = False
         started: Future[int] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="penstock-broker", daemon=True)
         self._thread.start()
@@ -89,6 +105,11 @@ class Broker:
             raise RuntimeError(f"the broker on port {self.port} did not stop within {STOP_S} s")
         # The messages go now, not when the test lets go of this object.
         self._thread = self._loop = self._server = self._stopping = None
+
+    def kill(self) -> None:
+        """Let it end as if it had crashed: nothing is written any more, connections are cut without a word."""
+        self._is_killed = True
+        self.stop()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -132,11 +153,16 @@ class Broker:
         asyncio.run(self._serve(started))
 
     async def _serve(self, started: Future[int]) -> None:
-        server = Server(replace(self._config, port=self.port))
+        # A thread and not a process: a test's process is not ours to start others from.
+        server = Server(replace(self._config, port=self.port), ThreadSyncer)
+        stopping = asyncio.Event()
+        server.disk_failed = stopping.set
         await server.start()
         self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
+        self._stopping = stopping
         self._server = server
         started.set_result(server.port)
-        await self._stopping.wait()
+        await stopping.wait()
+        if self._is_killed:
+            server.abandon()
         await server.stop(timeout_s=CLOSE_OK_S)

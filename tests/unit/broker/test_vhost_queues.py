@@ -6,7 +6,7 @@ import pytest
 from vhost_house import Connection, House, Reader, check_refused
 
 from penstock import limits
-from penstock.broker.vhost import without_line_breaks
+from penstock.broker.names import without_line_breaks
 from penstock.errors import ChannelException
 from penstock.message import Envelope
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.backing.volatile import VolatileBackingQueues
+from penstock.broker.queue_backings import QueueBackings
 from penstock.broker.vhost import VHost
 from penstock.clock import ManualClock
 from penstock.errors import AmqpError
@@ -36,7 +37,7 @@ class Connection:
 
 class House:
     def __init__(self) -> None:
-        self.vhost = VHost("/", VolatileBackingQueues(), ManualClock(), ExpirySchedule())
+        self.vhost = VHost("/", QueueBackings(VolatileBackingQueues(), None, None), ManualClock(), ExpirySchedule())
 
     def queue(
         self,

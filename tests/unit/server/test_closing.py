@@ -24,7 +24,7 @@ def client_that_does_not_read(bench: Bench) -> Client:
     client.transport.unread_bytes = limits.OUTPUT_BYTES_MAX + 1
     client.connection.pause_writing()
     client.call(Basic.Get(0, "q"))
-    assert client.connection.output_full
+    assert client.connection.parsing_stopped
     assert client.transport.is_paused
     return client
 
@@ -57,7 +57,7 @@ def test_a_closed_connection_that_does_not_read_is_not_kept_waiting_for_more(ben
     client.connection.send_raw(b"a heartbeat")
     bench.loop.run()
     assert not client.transport.is_paused
-    assert not client.connection.output_full
+    assert not client.connection.parsing_stopped
 
 
 def test_the_memory_alarm_leaves_a_closing_connection_alone(bench: Bench) -> None:
@@ -67,7 +67,7 @@ def test_the_memory_alarm_leaves_a_closing_connection_alone(bench: Bench) -> Non
     client.read()
     bench.server.broker.memory_alarm.bytes_max = 0
     for timer in bench.loop.live_timers():
-        if timer.call == bench.server._check_memory:
+        if timer.call == bench.server._check_alarms:
             timer.call()
     assert bench.server.broker.memory_alarm.active
     assert client.read() == []

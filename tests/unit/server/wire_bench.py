@@ -144,9 +144,9 @@ class Client:
 class Bench:
     """A server and its loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: Server | None = None) -> None:
         self.loop = ServerLoop()
-        self.server = Server(Config())
+        self.server = server or Server(Config())
         start = self.server.start()
         asyncio._set_running_loop(self.loop)
         try:

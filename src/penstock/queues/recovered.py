@@ -1,0 +1,40 @@
+"""Fetching from a queue that holds messages of the broker's last run.
+
+Owns: nothing. While messages are published, the queue notes whether they expire and in what order, and fetches one at a
+time where it must. Of recovered ones it knows nothing, and cannot ask without reading all of them; so what was fetched
+is looked at instead.
+
+Life of the data: a run is fetched as pending; from the first message in it that has expired, it goes back. There the
+expired one comes to the head, where it is dropped like any other (RabbitMQ's rule), before the next fetch.
+
+Invariants
+  1. No message that has expired is in the run that is returned, provided that the head had not.
+  2. What goes back keeps its position. It is marked redelivered, although it was not delivered: allowed, and rare.
+
+A crash leaves what the backing leaves of fetched messages. It does not look at the clock.
+"""
+
+from __future__ import annotations
+
+from penstock.backing.backing_queue import BackingQueue
+from penstock.message import Run
+
+
+def fetch_unexpired(
+    backing: BackingQueue, count_max: int, bytes_max: int, ack_required: bool, now_ms: int
+) -> Run | None:
+    """Like `BackingQueue.fetch`, up to a message that has expired. The head must not have."""
+    run = backing.fetch(count_max, bytes_max, True)
+    if run is None:
+        return None
+    entries = run.entries
+    first = run.first_seq_id
+    for index in range(1, len(entries)):
+        props = entries[index][2]
+        if props is not None and 0 <= props.expiry_ms <= now_ms:
+            backing.requeue(range(first + index, first + len(entries)))
+            run = Run(first, entries[:index], run.redelivered)
+            break
+    if not ack_required:
+        backing.ack(range(first, first + len(run.entries)))
+    return run

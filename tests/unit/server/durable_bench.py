@@ -1,0 +1,85 @@
+"""A server with a data folder and a syncer that answers when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pamqp import commands
+from wire_bench import Bench
+
+from penstock.config import Config
+from penstock.files import File
+from penstock.journal.syncer import SyncDone, Syncer
+from penstock.server.server import Server
+
+
+class HeldSyncer(Syncer):
+    """Keeps requests until it is told to answer them."""
+
+    def __init__(self, after_answer: Callable[[], None]) -> None:
+        self._after_answer = after_answer
+        self.held: deque[tuple[list[File], SyncDone]] = deque()
+        # While True everything is answered at once.
+        self.is_open = False
+        self.request_count = 0
+
+    def submit(self, files: Sequence[File], done: SyncDone) -> None:
+        self.request_count += 1
+        self.held.append((list(files), done))
+        if self.is_open:
+            self.answer()
+
+    def answer(self, error: OSError | None = None) -> None:
+        files, done = self.held.popleft()
+        if error is None:
+            for file in files:
+                file.fdatasync()
+        done(error)
+        self._after_answer()
+
+    def close(self) -> None:
+        while self.held:
+            self.answer()
+
+
+class DurableBench(Bench):
+    """Starts with the disk idle, and every sync held from then on."""
+
+    syncer: HeldSyncer
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        config = Config(data_dir=str(folder), disk_bytes_min=1, **settings)
+        super().__init__(Server(config, self._make_syncer))
+        self.syncer.is_open = True
+        while self.syncer.held:
+            self.syncer.answer()
+        self.loop.run()
+        self.syncer.is_open = False
+
+    def _make_syncer(self, loop: asyncio.AbstractEventLoop, after_answer: Callable[[], None]) -> Syncer:
+        self.syncer = HeldSyncer(after_answer)
+        return self.syncer
+
+    def sync(self, error: OSError | None = None) -> None:
+        """Let the disk finish what it has been given."""
+        self.loop.run()
+        assert self.syncer.held, "nobody waits for the disk"
+        self.syncer.answer(error)
+
+    def fail(self) -> None:
+        self.sync(OSError(errno.EIO, "the disk is broken"))
+
+    def declare(self, client: Any, name: str = "q", **arguments: Any) -> None:
+        """A durable queue, synced."""
+        client.send(commands.Queue.Declare(0, name, durable=True, **arguments))
+        self.sync()
+        assert isinstance(client.read()[0], commands.Queue.DeclareOk)
+
+    def stop(self) -> None:
+        """As `Server.stop` does, without the sockets."""
+        self.server._close_store()
