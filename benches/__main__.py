@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benches.brokers import Broker, Penstock, RabbitMQ
-from benches.cases import BY_NAME, CASES
+from benches import profile
+from benches.brokers import Broker, Penstock
+from benches.cases import BACKLOG_MESSAGES, BY_NAME, CASES
 from benches.load import BuildError, build
 from benches.plot import draw
+from benches.rabbitmq import RabbitMQ
 from benches.report import markdown
-from benches.runner import Runner
+from benches.runner import Plan, Runner
+from benches.scratch import disk_folder, file_system
 from benches.summary import PENSTOCK
 from benches.targets import TARGETS
 
@@ -31,12 +34,24 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benches",
         description="Measures penstock beside rabbitmq-server: one run, one machine, repeat by repeat in turn.",
-        epilog="cases: " + ", ".join(case.name for case in CASES),
+        epilog="cases: "
+        + ", ".join(case.name for case in CASES)
+        + ". `python -m benches profile --help`: where penstock spends its time.",
     )
     parser.add_argument("--only", metavar="CASE,...", help="only these cases")
     parser.add_argument("--seconds", type=float, help="length of one repeat (3; quick: 1)")
-    parser.add_argument("--repeats", type=int, help="repeats of each case for each broker (5; quick: 2)")
+    parser.add_argument("--repeats", type=int, help="repeats of each case for each broker (3; quick: 2)")
     parser.add_argument("--quick", action="store_true", help="a first impression in about two minutes")
+    parser.add_argument(
+        "--large", action="store_true", help="backlogs and restarts as well, another ten minutes (and 4 GiB of memory)"
+    )
+    parser.add_argument(
+        "--backlog",
+        metavar="N",
+        type=int,
+        default=BACKLOG_MESSAGES,
+        help=f"messages of a backlog ({BACKLOG_MESSAGES:,}; fewer for a trial)",
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="one JSON line per repeat (results/NAME.jsonl)")
     parser.add_argument("--results", metavar="DIR", type=Path, default=RESULTS, help="where the reports go")
     parser.add_argument("--nice", type=int, help="scheduling of brokers and load (negative: root only)")
@@ -44,15 +59,16 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target was missed or a repeat failed")
     options = parser.parse_args(argv)
     options.seconds = options.seconds or (1.0 if options.quick else 3.0)
-    options.repeats = options.repeats or (2 if options.quick else 5)
-    options.cases = list(CASES)
+    options.repeats = options.repeats or (2 if options.quick else 3)
+    options.cases = [case for case in CASES if options.large or not case.large]
     if options.only:
         unknown = [name for name in options.only.split(",") if name not in BY_NAME]
         if unknown:
             parser.error(f"no such case: {', '.join(unknown)} (there are: {', '.join(BY_NAME)})")
         options.cases = [BY_NAME[name] for name in options.only.split(",")]
     # A partial run does not overwrite the report of a whole one.
-    options.name = "partial" if options.only or options.quick else "latest"
+    whole = not options.only and not options.quick and options.backlog == BACKLOG_MESSAGES
+    options.name = "latest" if whole else "partial"
     options.json = options.json or options.results / f"{options.name}.jsonl"
     return options
 
@@ -63,7 +79,8 @@ def machine(options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> str:
     return (
         f"{today}; {os.cpu_count()} cores, {platform.system()} {platform.machine()}; "
         f"Python {platform.python_version()}; {versions}. Medians of {options.repeats} repeats of "
-        f"{options.seconds:g} s, brokers in turn, load generator on the same machine."
+        f"{options.seconds:g} s, brokers in turn, load generator on the same machine; the brokers' data on "
+        f"{file_system(disk_folder())}."
     )
 
 
@@ -79,7 +96,10 @@ def write_reports(runner: Runner, options: argparse.Namespace, text: str) -> Non
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = arguments(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["profile"]:
+        return profile.main(given[1:])
+    options = arguments(given)
     kinds: list[type[Broker]] = [Penstock]
     if RabbitMQ.script() is None:
         print(NO_RABBITMQ, file=sys.stderr)
@@ -91,7 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     options.results.mkdir(parents=True, exist_ok=True)
-    runner = Runner(kinds, options.cases, options.repeats, options.seconds, options.nice)
+    plan = Plan(options.repeats, options.seconds, options.backlog, options.nice)
+    runner = Runner(kinds, options.cases, plan)
     try:
         runner.run(options.json)
     except KeyboardInterrupt:

@@ -23,7 +23,7 @@ from benches.scratch import disk_folder
 START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 20.0
 POLL_S: Final = 0.002
-SOURCE: Final = Path(__file__).resolve().parent.parent / "src"
+ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 class BrokerError(Exception):
@@ -146,16 +146,18 @@ class Broker(abc.ABC):
 def penstock_environment() -> dict[str, str]:
     """What is measured is the source beside this folder, installed or not, without settings from the shell."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "RABBITMQ_"))}
-    return {**kept, "PYTHONPATH": str(SOURCE)}
+    # An installed package is compiled once, not at each start.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**kept, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
 class Penstock(Broker):
     name = "penstock"
-    # What runs the module; the profiler puts itself in front.
-    interpreter: tuple[str, ...] = (sys.executable,)
+    # The profiler puts itself around it.
+    program: tuple[str, ...] = ("-m", "penstock")
 
     def _spawn(self, log: int) -> subprocess.Popen[bytes]:
-        command = [*self.interpreter, "-m", "penstock", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        command = [sys.executable, *self.program, "serve", "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--data-dir", str(self.folder / "data")]
         if self.memory_limit_bytes is not None:
             command += ["--memory-limit", str(self.memory_limit_bytes // (1024 * 1024))]

@@ -107,7 +107,9 @@ PERSISTENT_CASES: Final = (
         # Not followed by number: ten copies of each message are meant to come.
         f"{DURABLE} {CONFIRM} {ACK_100} --fanout --queues {FANOUT_QUEUES} --consumers {FANOUT_QUEUES}",
     ),
-    Case("persistent-ten-queues", Kind.DURABLE, "100 bytes, 10 queues, 10 producers, 10 consumers", f"{PERSISTENT} {TEN}"),
+    Case(
+        "persistent-ten-queues", Kind.DURABLE, "100 bytes, 10 queues, 10 producers, 10 consumers", f"{PERSISTENT} {TEN}"
+    ),
     Case(
         "persistent-window-1",
         Kind.ROUND_TRIP,
@@ -133,7 +135,9 @@ MEMORY_CASES: Final = (
 )
 BACKLOG_CASES: Final = (
     Case("backlog", Kind.BACKLOG, "publish all, then drain", large=True),
-    Case("backlog-deep", Kind.BACKLOG, "publish all, then drain; five times as many", large=True, alone=True, backlogs=5),
+    Case(
+        "backlog-deep", Kind.BACKLOG, "publish all, then drain; five times as many", large=True, alone=True, backlogs=5
+    ),
     Case("restart", Kind.RESTART, "publish all, kill -9, clean stop, drain", large=True),
 )
 CASES: Final = (

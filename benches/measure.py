@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benches.brokers import Broker
 from benches.cases import MEMORY_BODY_BYTES, MEMORY_LIMIT_BYTES, Case, Kind
-from benches.load import run_load
+from benches.load import disk_syncs_per_s, run_load, unaccounted
 from benches.procstat import Usage, sample, tree_pids
 from benches.summary import Repeat
 
@@ -19,28 +19,32 @@ SETTLE_S: Final = 1.0
 HELD_BACK_S: Final = 1.0
 # A publisher at most so much faster than its slow consumer runs at the consumer's speed.
 HELD_TO_CONSUMER: Final = 1.5
+# The disk's own rate is measured for this part of a repeat, with writes of this size: a message.
+SYNC_SHARE: Final = 0.5
+SYNC_BYTES: Final = 100
 
 
 def measure_load(broker: Broker, case: Case, number: int, seconds: float) -> Repeat:
+    metrics: dict[str, float] = {}
+    if case.kind is Kind.ROUND_TRIP:
+        metrics["disk_syncs_per_s"] = disk_syncs_per_s(broker.folder, seconds * SYNC_SHARE, SYNC_BYTES)
     usage, counts = run_load(broker.pid, broker.port, max(seconds, case.seconds_min), case.arguments, broker.nice)
-    error = counts.get("error")
+    error = counts.get("error") or unaccounted(counts, counts["published"])
     if error is not None:
         error = f"{error}; the broker's last words: {broker.last_words()}"
-    metrics: dict[str, float] = {}
-    if error is None:
-        metrics = load_metrics(usage, counts)
+        metrics = {}
+    else:
+        metrics |= load_metrics(usage, counts)
         if case.kind is Kind.MEMORY and (held := held_back(counts)) is not None:
             metrics["held_back"] = float(held)
-    usage_fields = {k: v for k, v in dataclasses.asdict(usage).items() if not k.startswith("command_")}
-    return Repeat(
-        broker.name,
-        case.name,
-        number,
-        metrics,
-        usage.foreign_share,
-        error,
-        {"load": counts, "usage": usage_fields},
-    )
+        if case.kind is Kind.ROUND_TRIP:
+            metrics["share_of_disk"] = metrics["confirmed_per_s"] / metrics["disk_syncs_per_s"]
+    raw = {"load": counts, "usage": usage_fields(usage)}
+    return Repeat(broker.name, case.name, number, metrics, usage.foreign_share, error, raw)
+
+
+def usage_fields(usage: Usage) -> dict[str, Any]:
+    return {k: v for k, v in dataclasses.asdict(usage).items() if not k.startswith("command_")}
 
 
 def load_metrics(usage: Usage, counts: dict[str, Any]) -> dict[str, float]:
@@ -58,6 +62,9 @@ def load_metrics(usage: Usage, counts: dict[str, Any]) -> dict[str, float]:
         if counts[key] is not None:
             for quantile in ("p50", "p99"):
                 metrics[f"{name}_{quantile}_ms"] = float(counts[key][quantile])
+    if counts["confirmed"]:
+        # From end to end: a message counts when it is confirmed, and the clock runs until the last is consumed too.
+        metrics["confirmed_per_s"] = counts["confirmed"] / max(counts["publish_s"], counts["consume_s"])
     return metrics
 
 

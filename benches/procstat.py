@@ -93,6 +93,17 @@ def sample(pids: Sequence[int]) -> TreeSample:
     return TreeSample(sum(stat.cpu_s for stat in stats), sum(stat.rss_bytes for stat in stats))
 
 
+def rss_peak_bytes(pids: Sequence[int]) -> int:
+    """The most that these processes had since they were started: each its own peak, added up."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    total += int(line.split()[1]) * 1024
+    return total
+
+
 def machine_busy_s() -> tuple[float, float]:
     """Seconds that all cores together were busy (neither idle nor waiting for a disk), and stolen seconds."""
     first = Path("/proc/stat").read_text().split("\n", 1)[0]

@@ -55,10 +55,25 @@ def told(repeat: Repeat) -> str:
     m = repeat.metrics
     if "start_s" in m:
         return f"start {m['start_s']:.2f} s, idle {m['rss_idle_mib']:.0f} MiB"
-    text = f"published {m['published_per_s']:,.0f}/s, consumed {m['consumed_per_s']:,.0f}/s"
-    text += f", CPU {m['cpu_us_per_msg']:.1f} us/msg, peak RSS {m['rss_peak_mib']:.0f} MiB"
-    if "e2e_p99_ms" in m:
-        text += f", e2e p50 {m['e2e_p50_ms']:.2f} p99 {m['e2e_p99_ms']:.2f} ms"
+    text = told_of_backlog(m) if "drained_per_s" in m else told_of_load(m)
+    text += f", peak RSS {m['rss_peak_mib']:.0f} MiB"
     if repeat.disturbed:
         text += f" (DISTURBED: others used {repeat.foreign_share:.0%} of the machine)"
+    return text
+
+
+def told_of_load(m: dict[str, float]) -> str:
+    text = f"published {m['published_per_s']:,.0f}/s, consumed {m['consumed_per_s']:,.0f}/s"
+    text += f", CPU {m['cpu_us_per_msg']:.1f} us/msg"
+    if "e2e_p99_ms" in m:
+        text += f", e2e p50 {m['e2e_p50_ms']:.2f} p99 {m['e2e_p99_ms']:.2f} ms"
+    if "share_of_disk" in m:
+        text += f", {m['share_of_disk']:.2f} of the disk's {m['disk_syncs_per_s']:,.0f} syncs/s"
+    return text
+
+
+def told_of_backlog(m: dict[str, float]) -> str:
+    text = f"{m['messages']:,.0f} messages, in {m['published_per_s']:,.0f}/s, out {m['drained_per_s']:,.0f}/s"
+    if "ready_killed_s" in m:
+        text += f", ready after kill {m['ready_killed_s']:.2f} s, after stop {m['ready_stopped_s']:.2f} s"
     return text

@@ -23,6 +23,12 @@ class Column:
 
 
 CONSUMED: Final = Column("consumed/s", "consumed_per_s", 0, spread=True)
+CONFIRMED: Final = Column("confirmed/s", "confirmed_per_s", 0, spread=True)
+CONFIRM_P50: Final = Column("confirm p50 ms", "confirm_p50_ms", 2)
+CONFIRM_P99: Final = Column("confirm p99 ms", "confirm_p99_ms", 2)
+PUBLISHED_ALONE: Final = Column("published/s", "published_per_s", 0)
+DRAINED: Final = Column("drained/s", "drained_per_s", 0)
+MESSAGES: Final = Column("messages", "messages", 0, ratio=False)
 CPU: Final = Column("CPU µs/message", "cpu_us_per_msg", 1)
 RSS_PEAK: Final = Column("peak RSS MiB", "rss_peak_mib", 0, ratio=False)
 SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
@@ -30,11 +36,22 @@ SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
     (
         "Publisher confirms",
         Kind.CONFIRM,
+        (CONSUMED, CPU, CONFIRM_P50, CONFIRM_P99),
+    ),
+    (
+        "Persistent messages, durable queues, confirms with window 1000",
+        Kind.DURABLE,
+        (CONFIRMED, CPU, CONFIRM_P50, CONFIRM_P99, RSS_PEAK),
+    ),
+    (
+        "One persistent message at a time, and the disk's own rate",
+        Kind.ROUND_TRIP,
         (
-            CONSUMED,
-            CPU,
-            Column("confirm p50 ms", "confirm_p50_ms", 2),
-            Column("confirm p99 ms", "confirm_p99_ms", 2),
+            CONFIRMED,
+            Column("of the disk's rate", "share_of_disk", 2, ratio=False),
+            Column("disk write + fdatasync/s", "disk_syncs_per_s", 0, ratio=False),
+            CONFIRM_P50,
+            CONFIRM_P99,
         ),
     ),
     (
@@ -59,6 +76,30 @@ SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
         (
             Column("start to accepting s", "start_s", 2),
             Column("idle RSS MiB", "rss_idle_mib", 0),
+        ),
+    ),
+    (
+        "Backlog of persistent 100-byte messages, one durable queue, confirms with window 1000",
+        Kind.BACKLOG,
+        (
+            MESSAGES,
+            PUBLISHED_ALONE,
+            DRAINED,
+            Column("peak RSS MiB", "rss_peak_mib", 0),
+            Column("CPU µs/message in", "cpu_us_per_msg_in", 1),
+            Column("CPU µs/message out", "cpu_us_per_msg_out", 1),
+        ),
+    ),
+    (
+        "Restart with that backlog",
+        Kind.RESTART,
+        (
+            MESSAGES,
+            Column("ready after kill -9 s", "ready_killed_s", 2),
+            Column("clean stop s", "stop_s", 2),
+            Column("ready after a clean stop s", "ready_stopped_s", 2),
+            Column("peak RSS of a start MiB", "rss_ready_killed_mib", 0),
+            DRAINED,
         ),
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -26,9 +25,6 @@ def file_system(folder: Path) -> str:
 
 
 def disk_folder() -> Path:
-    """BENCH_FOLDER, else the temporary folder, unless that is in memory."""
-    chosen = os.environ.get("BENCH_FOLDER")
-    if chosen:
-        return Path(chosen)
+    """The temporary folder (TMPDIR says which), unless that is in memory."""
     usual = Path(tempfile.gettempdir())
     return ON_DISK if file_system(usual) in IN_MEMORY else usual

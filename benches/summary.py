@@ -50,8 +50,8 @@ class Summary:
         values = self.values(broker, case, metric)
         return statistics.median(values) if values else None
 
-    def ratio(self, case: str, metric: str) -> float | None:
-        ours, theirs = self.median(PENSTOCK, case, metric), self.median(RABBITMQ, case, metric)
+    def ratio(self, case: str, metric: str, against: str | None = None) -> float | None:
+        ours, theirs = self.median(PENSTOCK, case, metric), self.median(RABBITMQ, against or case, metric)
         return ours / theirs if ours is not None and theirs else None
 
     def doubtful(self, case: str) -> bool:

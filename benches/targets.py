@@ -1,4 +1,4 @@
-"""What the first release is to reach, as data. The runner prints target, measured value and whether it was met."""
+"""What is to be reached, as data. The runner prints target, measured value and whether it was met."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ class Target:
     relative: bool
     """Whether the bound is on penstock / RabbitMQ, or on penstock's own figure."""
     text: str
+    against: str | None = None
+    """RabbitMQ's case of the ratio, where that is another one."""
 
     def measured(self, summary: Summary) -> float | None:
         if self.relative:
-            return summary.ratio(self.case, self.metric)
+            return summary.ratio(self.case, self.metric, self.against)
         return summary.median("penstock", self.case, self.metric)
 
     def met(self, summary: Summary) -> bool | None:
@@ -55,6 +57,18 @@ def memory(case: str) -> tuple[Target, Target]:
     )
 
 
+def confirmed(case: str, bound: float) -> Target:
+    return Target(case, "confirmed_per_s", bound, True, True, "confirmed messages a second")
+
+
+def backlog(case: str, against: str | None = None) -> tuple[Target, Target]:
+    beside = f" (RabbitMQ: `{against}`)" if against else ""
+    return (
+        Target(case, "published_per_s", 2.0, True, True, f"published and confirmed a second{beside}", against),
+        Target(case, "drained_per_s", 2.0, True, True, f"drained a second{beside}", against),
+    )
+
+
 TARGETS: Final = (
     rate("auto-ack", 2.5),
     rate("ack-100", 2.5),
@@ -70,4 +84,13 @@ TARGETS: Final = (
     *memory("slow-consumer"),
     Target("spawn", "rss_idle_mib", 60.0, False, False, "idle RSS, MiB"),
     Target("spawn", "start_s", 0.5, False, False, "start to accepting, seconds"),
+    confirmed("persistent-100", 4.0),
+    confirmed("persistent-1k", 3.0),
+    confirmed("persistent-fanout", 3.0),
+    Target("persistent-window-1", "share_of_disk", 0.7, True, False, "share of the disk's own write + fdatasync rate"),
+    *backlog("backlog"),
+    *backlog("backlog-deep", against="backlog"),
+    Target("backlog-deep", "rss_peak_mib", 250.0, False, False, "peak RSS, MiB, all the time"),
+    Target("restart", "ready_stopped_s", 2.0, False, False, "ready after a clean stop, seconds"),
+    Target("restart", "ready_killed_s", 5.0, False, False, "ready after kill -9, seconds"),
 )

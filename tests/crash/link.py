@@ -103,10 +103,7 @@ class Link:
         except TimeoutError:
             raise LinkLost(f"the broker took nothing for {ANSWER_S} s") from None
         except OSError as error:
-            # What it has said before it went may say why.
-            with contextlib.suppress(LinkLost):
-                while self._read(0.0):
-                    pass
+            self._read_to_the_end()
             raise self._lost or LinkLost(str(error)) from error
 
     def _send_method(self, channel: int, method: base.Frame) -> None:
@@ -142,6 +139,11 @@ class Link:
         events = list(self._events)
         self._events.clear()
         return events
+
+    @property
+    def has_events(self) -> bool:
+        """Whether `take` would not have to wait."""
+        return bool(self._events)
 
     def _read(self, timeout_s: float) -> bool:
         """Read once, and decode all that is whole. False when nothing came. Raises what was found at the end."""
@@ -234,6 +236,19 @@ class Link:
 
     # --- the end --------------------------------------------------------------------------------------
 
+    def _read_to_the_end(self) -> None:
+        """What the broker has said before it went may say why, and a client must know what it was handed."""
+        with contextlib.suppress(LinkLost):
+            while self._read(0.0):
+                pass
+
+    def leftovers(self) -> list[Any]:
+        """What had come when the connection was lost and was not taken yet."""
+        self._read_to_the_end()
+        events = list(self._events)
+        self._events.clear()
+        return events
+
     def close(self) -> list[Any]:
         """Say goodbye; what came before the answer is returned."""
         try:
@@ -241,7 +256,7 @@ class Link:
             self._wait_for(commands.Connection.CloseOk)
         finally:
             self._socket.close()
-        return list(self._events)
+        return self.leftovers()
 
     def drop(self) -> None:
         self._socket.close()

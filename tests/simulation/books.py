@@ -75,8 +75,9 @@ class QueueBooks:
     messages: dict[int, Message] = field(default_factory=dict)
     # Settled, and not yet promised to stay so.
     gone: list[Message] = field(default_factory=list)
-    # By level: seq_ids below were used.
+    # By level: seq_ids below were used. A crash takes those of transient messages, and of what was not durable.
     floors: dict[int, int] = field(default_factory=dict)
+    floors_kept: dict[int, int] = field(default_factory=dict)
 
     def ready(self) -> list[Message]:
         found = [message for message in self.messages.values() if not message.pending]
@@ -220,11 +221,11 @@ class Books:
     def _restart_queue(self, queue: QueueBooks, cut: int, clean: bool) -> None:
         messages = sorted([*queue.gone, *queue.messages.values()], key=lambda message: message.seq_id)
         queue.messages, queue.gone = {}, []
-        floors = queue.floors if clean else {}
         for message in messages:
             if not message.lasts or message.unit >= cut:
                 continue
-            floors[queue.level(message.seq_id)] = message.seq_id + 1
+            level = queue.level(message.seq_id)
+            queue.floors_kept[level] = max(queue.floors_kept.get(level, 0), message.seq_id + 1)
             if message.gone < cut:
                 continue
             message.gone = NEVER
@@ -233,11 +234,9 @@ class Books:
             if not clean and not message.seen:
                 message.seen = None
             queue.messages[message.seq_id] = message
-        if not clean:
-            for level, floor in queue.floors.items():
-                floors.setdefault(level, 0)
-                del floor
-        queue.floors = floors
+        if clean:
+            queue.floors_kept = queue.floors
+        queue.floors = dict(queue.floors_kept)
 
 
 class _Votes:
@@ -266,8 +265,8 @@ class _Votes:
         for step in steps[:size]:
             count += step
             counts.append(count)
-        # The latest that explains everything, or that explains most.
-        best = max(range(size), key=lambda index: (-counts[index], index)) + self._first
+        # The earliest that explains everything, or that explains most.
+        best = counts.index(min(counts)) + self._first
         wrong = [why for start, end, why in self._against if start <= best <= end]
         if wrong:
             raise Broken(

@@ -77,32 +77,37 @@ class PendingAcks:
     def remove(self, seq_ids: Sequence[int]) -> list[Settled]:
         """Forget messages; unknown and repeated ids are skipped. References to the shared store are given back."""
         settled: list[Settled] = []
-        known = self._places
-        first = count = size = 0
-        persistent = False
+        pop_entry = self._ram.pop
+        pop_place = self._places.pop
+        first = next_id = size = from_ram = 0
+        # The run of the message before; its neighbours are treated like it without a further look.
+        of: MsgStatus | None = None
+        persistent = large = False
         for seq_id in seq_ids:
-            entry = self._ram.pop(seq_id, None)
-            status = known.pop(seq_id, None) if known else None
+            entry = pop_entry(seq_id, None)
+            status = pop_place(seq_id, None)
             if entry is not None:
-                bytes_here = len(entry[1]) - 1
-                self.ram_bytes -= bytes_here
-                is_persistent = status is not None and status.is_persistent
+                size_here = len(entry[1]) - 1
+                from_ram += size_here
             elif status is not None:
-                bytes_here = status.size_of(seq_id - status.seq_id)
-                is_persistent = status.is_persistent
+                size_here = status.size_of(seq_id - status.seq_id)
             else:
                 continue
-            if status is not None and status.msg_in_store == places.MSG_STORE:
+            if seq_id != next_id or status is not of or next_id == first:
+                is_persistent = status is not None and status.is_persistent
+                if seq_id != next_id or is_persistent != persistent or next_id == first:
+                    if next_id > first:
+                        settled.append((first, next_id - first, size, persistent))
+                    first, size, persistent = seq_id, 0, is_persistent
+                of = status
+                large = status is not None and status.msg_in_store == places.MSG_STORE
+            if large and status is not None:
                 self._homes.release(status, seq_id - status.seq_id, 1)
-            if count and seq_id == first + count and is_persistent == persistent:
-                count += 1
-                size += bytes_here
-                continue
-            if count:
-                settled.append((first, count, size, persistent))
-            first, count, size, persistent = seq_id, 1, bytes_here, is_persistent
-        if count:
-            settled.append((first, count, size, persistent))
+            next_id = seq_id + 1
+            size += size_here
+        if next_id > first:
+            settled.append((first, next_id - first, size, persistent))
+        self.ram_bytes -= from_ram
         for run in settled:
             self.count -= run[1]
             self.size_bytes -= run[2]

@@ -1,0 +1,142 @@
+"""The steps that end a life of the node, and how the next one begins.
+
+A life ends with a clean stop, with the end of the process (what it wrote stays in the page cache), or with a power cut,
+which leaves anything of what was not synced. A crash may be planned for a file call to come, also for one of the next
+start. After a start what came back is compared with the books, and the books go on from there.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from penstock.errors import StartupError
+from penstock.message import Entry
+from penstock.sim_files import SimCrash, SimFiles
+from tests.simulation.books import Broken, require
+from tests.simulation.machine import Node
+from tests.simulation.verbs import Verbs
+
+# Calls that fail in some seeds; reads are left out, since what cannot be read is lost.
+FAILING_CALLS = ("pwrite", "fdatasync", "sync_dir", "create", "rename", "unlink", "truncate", "open")
+STARTS_MAX = 6
+
+
+class Lives(Verbs):
+    """Begins and ends lives."""
+
+    # A fault was planned in this life: errors come out of verbs, and the node may have to stop.
+    is_faulty = False
+    # A sync has failed: what the page cache shows is not what the disk has.
+    sync_failed = False
+
+    # --- ends ---------------------------------------------------------------------------------------
+
+    def clean_restart(self) -> None:
+        self.trace("  clean stop")
+        try:
+            is_clean = self.node.stop()
+        except OSError as error:
+            require(self.is_faulty, f"the stop failed: {error!r}")
+            self.end_badly()
+            return
+        require(is_clean or self.is_faulty, f"the stop failed: {self.node.store.failed} {self.node.store.alarm}")
+        if is_clean:
+            self.end_life()
+            self.begin_life(self.files.kill(), True)
+        else:
+            self.end_badly()
+
+    def kill(self) -> None:
+        if not self.sync_failed:
+            self.trace("  killed")
+            self.end_life()
+            self.begin_life(self.files.kill(), False)
+
+    def lose_power(self) -> None:
+        self.trace("  power lost")
+        self.end_life()
+        self.begin_life(self.files.crash(self.rng.randrange), False)
+
+    def end_badly(self) -> None:
+        """The machine is down, or the node must stop because its disk has failed."""
+        if self.sync_failed or self.rng.random() < 0.7:
+            self.lose_power()
+        else:
+            self.kill()
+
+    def plan_crash(self) -> None:
+        """The power fails at one of the next file calls."""
+        plan = self.files.plan
+        plan.crash_at = len(self.files.calls) + self.rng.randint(1, 40)
+        plan.crash_after = self.rng.random() < 0.5
+
+    def plan_fault(self) -> None:
+        """One of the next file calls fails, or all of them from then on."""
+        self.is_faulty = True
+        plan = self.files.plan
+        nth = self.rng.randint(1, 8)
+        forever = self.rng.random() < 0.3
+        way = self.rng.random()
+        if way < 0.2:
+            plan.short_write(self.rng.randint(0, 60), nth)
+        elif way < 0.4:
+            plan.short_write(self.rng.randint(0, 60), nth, error=self.rng.choice((errno.EIO, errno.ENOSPC)))
+        else:
+            call = self.rng.choice(FAILING_CALLS)
+            plan.fail(self.rng.choice((errno.EIO, errno.ENOSPC)), call, nth=nth, forever=forever)
+        self.trace(f"  fault: {[(fault.call, fault.nth, fault.error) for fault in plan.faults]}")
+
+    # --- beginnings -----------------------------------------------------------------------------------
+
+    def end_life(self) -> None:
+        self.lives += 1
+        self.calls += self.files.calls
+
+    def begin_life(self, files: SimFiles, clean: bool) -> None:
+        self.is_faulty = self.sync_failed = False
+        self.owed.clear()
+        self.lsns.clear()
+        for number in range(STARTS_MAX):
+            self.files = files
+            if number < STARTS_MAX - 1 and self.rng.random() < 0.15:
+                files.plan.crash_at = self.rng.randint(1, 60)
+                files.plan.crash_after = self.rng.random() < 0.5
+                clean = clean and files.plan.crash_at > 60
+            try:
+                self._start(files, clean)
+            except SimCrash as crash:
+                self.trace(f"  the start was cut off {crash}")
+                self.calls += files.calls
+                files = files.crash(self.rng.randrange) if self.rng.random() < 0.7 else files.kill()
+                clean = False
+                continue
+            except StartupError as error:
+                raise Broken(f"the node does not start: {error}") from error
+            return
+
+    def _start(self, files: SimFiles, clean: bool) -> None:
+        self.node = Node(files, self.clock, self.profile, self.rng)
+        self.node.open()
+        node = self.node
+        require(node.is_clean == clean or not clean, "the node was stopped cleanly, and does not know it")
+        found: dict[str, list[tuple[int, Entry]]] = {}
+        for queue in node.queues.values():
+            contents = queue.contents()
+            found[queue.queue_id] = [(seq_id, entry) for seq_id, entry, _ in contents]
+            held = [seq_id for seq_id, _, pending in contents if pending]
+            require(not held, f"messages of {queue.name} are pending after a start: {held}")
+        cut = self.books.cut(found, node.definitions, clean)
+        self.trace(f"  started {'clean' if clean else 'dirty'} with cut {cut} of {self.books.promised}…{self.books.unit}")
+        self.books.restart(cut, clean)
+        require(set(self.books.queues) == set(node.queues), f"the queues are {set(node.queues)}")
+        self._check_report()
+        for queue in node.queues.values():
+            self.check(queue)
+
+    def _check_report(self) -> None:
+        """Nothing was damaged, so nothing is said to be."""
+        wrong = [line for line in self.node.report if "never completed" not in line]
+        require(not wrong, f"damage is reported, and there is none: {wrong}")
+        for queue in self.node.queues.values():
+            lost = 0 if queue.max_priority else queue.messages.status()["lost"]
+            require(lost == 0, f"{queue.name} has lost {lost} messages")

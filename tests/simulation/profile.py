@@ -1,0 +1,130 @@
+"""What one seed is about: sizes, habits of the disk, and which steps come how often.
+
+Every seed draws its own. Limits are tiny, so that each boundary is crossed with a handful of messages, and each seed
+leaves out some kinds of steps: what is rare in a mixture of everything is frequent in some of the seeds.
+"""
+
+from __future__ import annotations
+
+import random
+
+from penstock.backing.paging import PagingOptions, SplitEvenly, TailFirst
+from penstock.journal.format import FIRST_BATCH_AT
+from penstock.journal.options import JournalOptions
+from penstock.sim_files import Survival
+from penstock.store.message_store import MessageStoreOptions
+from penstock.store.options import StoreOptions
+
+HUGE = 1 << 40
+
+# Step → how often, relative to the others, when a seed has not left it out.
+WEIGHTS = {
+    "publish": 16,
+    "publish_entries": 6,
+    "fan_out": 5,
+    "publish_delivered": 2,
+    "transaction": 5,
+    "fetch": 12,
+    "fetch_without_ack": 4,
+    "ack": 10,
+    "requeue": 5,
+    "drop": 2,
+    "drop_expired": 2,
+    "fetch_expired": 1,
+    "purge": 1,
+    "purge_acks": 1,
+    "browse": 2,
+    "look": 2,
+    "declare": 2,
+    "delete": 1,
+    "note": 3,
+    "ask": 3,
+    "ram_seconds": 2,
+    "ram_bytes": 1,
+    "lazy": 1,
+    "resume": 2,
+    "hibernate": 1,
+    "time_out": 3,
+    "end_turn": 14,
+    "pass_moment": 5,
+    "pass_while": 2,
+    "checkpoint": 3,
+    "roll": 2,
+    "compact": 3,
+    "answer_sync": 10,
+    "run_callbacks": 6,
+    "clean_restart": 1,
+    "kill": 1,
+    "lose_power": 1,
+    "plan_crash": 2,
+    "plan_fault": 1,
+}
+# Without these nothing happens.
+ALWAYS = ("publish", "end_turn", "answer_sync", "run_callbacks")
+# Ways to begin a new life; a seed has at least one of them.
+RESTARTS = ("clean_restart", "kill", "lose_power", "plan_crash")
+
+
+class Profile:
+    """The numbers of one seed."""
+
+    def __init__(self, rng: random.Random, faults: bool = True) -> None:
+        choice = rng.choice
+        self.steps = rng.randrange(30, 110)
+        batch_bytes_max = choice((100, 600, 1 << 20))
+        room = choice((0, 1000, 5000, HUGE))
+        self.store = StoreOptions(
+            JournalOptions(
+                segment_bytes=FIRST_BATCH_AT + batch_bytes_max + room,
+                batch_bytes_max=batch_bytes_max,
+                cache_bytes=choice((0, 600, 1 << 20)),
+            ),
+            MessageStoreOptions(
+                file_bytes=choice((200, 400, 4000)),
+                own_file_bytes=choice((120, HUGE)),
+                buffer_bytes=choice((1, 300, HUGE)),
+            ),
+            index_slots=choice((2, 4, 8)),
+            embed_below=choice((0, 48, 48, 64)),
+            checkpoint_bytes=choice((1, 800, 5000, HUGE)),
+            checkpoint_s=choice((0.5, 5.0, 1e9)),
+            retention_bytes=choice((0, 0, 9000, HUGE)),
+            retention_s=choice((0.0, 10.0, 1e9)),
+            reserve_bytes=choice((0, 20_000)),
+            handles_max=choice((1, 2, 4, 100)),
+            slice_s=choice((0.0, 0.002)),
+        )
+        self.paging = PagingOptions(
+            cap=choice((1, 2, 5)),
+            slack=choice((0, 0, 4, 40)),
+            bytes_max=choice((40, 200, HUGE)),
+            io_batch=choice((1, 1, 3)),
+            slice_count=choice((1, 3, 50)),
+            read_ahead_count=choice((1, 3, 20)),
+            read_ahead_bytes=choice((1, 60, HUGE)),
+            policy=choice((TailFirst(), SplitEvenly())),
+        )
+        # Buffers of the queue index and of the queue store, which are constants elsewhere.
+        self.index_buffer_bytes = choice((1, 100, HUGE))
+        self.store_buffer_bytes = choice((1, 150, HUGE))
+        # How often a sync is answered before `submit` returns, and whether callbacks wait for a step of their own.
+        self.sync_at_once = choice((0.0, 0.2, 1.0))
+        self.callbacks_at_once = rng.random() < 0.6
+        self.survival = choice((Survival.ANYTHING, Survival.ANYTHING, Survival.NOTHING, Survival.EVERYTHING))
+        self.persistent_share = choice((0.3, 0.8, 1.0))
+        self.large_share = choice((0.0, 0.2, 0.6))
+        self.run_max = choice((1, 3, 8))
+        self.second_vhost = rng.random() < 0.3
+        self.capacity_bytes = choice((40_000, 80_000)) if faults and rng.random() < 0.05 else None
+        self.weights = self._weights(rng, faults)
+
+    def _weights(self, rng: random.Random, faults: bool) -> dict[str, float]:
+        weights: dict[str, float] = {}
+        for name, weight in WEIGHTS.items():
+            if name in ALWAYS or rng.random() < 0.7:
+                weights[name] = weight * rng.choice((0.3, 1.0, 1.0, 3.0))
+        if not any(name in weights for name in RESTARTS):
+            weights["lose_power"] = 2.0
+        if not faults:
+            weights.pop("plan_fault", None)
+        return weights
