@@ -59,6 +59,9 @@ class Config:
     confirm_sync: str = "fsync"
     # Free bytes on the disk of the data folder below which publishers are blocked; 0 = by the size of the disk.
     disk_bytes_min: int = 0
+    # Journal segments that no message needs any more are kept as history up to this size and this age.
+    history_bytes_max: int = 1024**3
+    history_hours_max: float = 7 * 24.0
 
     def __post_init__(self) -> None:
         # The upper ends are those of the fields on the wire.
@@ -66,6 +69,8 @@ class Config:
         _check_range("channels_max", self.channels_max, 1, 65_535)
         _check_range("frame_bytes_max", self.frame_bytes_max, FRAME_BYTES_LEAST, 2**32 - 1)
         _check_range("heartbeat_s", self.heartbeat_s, 0, 65_535)
+        if self.history_bytes_max < 0 or self.history_hours_max < 0:
+            raise StartupError("history cannot be kept for less than nothing")
         if self.confirm_sync not in CONFIRM_SYNC:
             raise StartupError(f"confirm_sync is '{self.confirm_sync}'; it must be one of {', '.join(CONFIRM_SYNC)}")
         if not self.users or not self.vhosts:

@@ -113,6 +113,10 @@ class Files(ABC):
         """Take the folder for this process; FolderLocked when another one has it."""
 
     @abstractmethod
+    def is_locked(self, path: str) -> bool:
+        """Whether a process has the folder; changes nothing."""
+
+    @abstractmethod
     def free_bytes(self) -> int:
         """Room that is left for us on the disk."""
 

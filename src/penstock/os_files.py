@@ -174,6 +174,22 @@ class OsFiles(Files):
     def sync_dir(self, path: str) -> None:
         sync_folder(self._full(path))
 
+    def is_locked(self, path: str) -> bool:
+        try:
+            descriptor = os.open(self._full(path), os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            lock_descriptor(descriptor)
+            unlock_descriptor(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+                raise
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def lock(self, path: str) -> FolderLock:
         """Take the folder, and make it when there is none. The file has the process id of who holds the lock."""
         self.make_dir("")

@@ -230,6 +230,9 @@ class SimFiles(Files):
         self.disk.folders[path].sync()
         self.end()
 
+    def is_locked(self, path: str) -> bool:
+        return path in self._locked
+
     def lock(self, path: str) -> FolderLock:
         self._call("lock", path)
         folder, name = self.disk.place(path)

@@ -30,8 +30,7 @@ class Suite:
 SUITES = [
     # The tests of TLS need certificates that the package does not contain, and hosts on the internet.
     Suite("amqp", ("t/integration/test_rmq.py", "-k", "not tls"), 60),
-    # Queues with x-max-priority are served in the order of arrival: no order by priority yet.
-    Suite("kombu", ("t/integration/test_py_amqp.py", "-k", "not Priority"), 120),
+    Suite("kombu", ("t/integration/test_py_amqp.py",), 120),
     # test_retry and test_trace_log_arguments fail on RabbitMQ too when results do not go through Redis;
     # test_replaced_task_nesting_level resets its flag after sending the task, which a quick broker overtakes.
     Suite(

@@ -22,7 +22,7 @@ from typing import final
 from penstock.backing.msg_status import MsgStatus, status_at
 from penstock.store import places
 from penstock.store.live_map import LiveMap
-from penstock.store.places import Slot
+from penstock.store.places import Slot, StoreError
 from penstock.store.queue_index import QueueIndex
 from penstock.store.queue_state import RunPlace
 
@@ -119,7 +119,12 @@ def read_delta(
     runs = live.live_runs(start, stop)
     if not runs:
         return part
-    slots = index.read(start, stop)
+    slots: list[Slot | None]
+    try:
+        slots = index.read(start, stop)
+    except StoreError:
+        # The head of the file is damaged.
+        slots = [None] * (stop - start)
     open_run: SlotRun | None = None
     for first, count in runs:
         for seq_id in range(first, first + count):

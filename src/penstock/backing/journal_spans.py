@@ -41,6 +41,17 @@ class JournalSpans:
             del self._segments[:index]
         return self._segments[0] if self._segments else -1
 
+    def narrow(self, seq_id: int, segment: int) -> None:
+        """This message was found in this segment, so those behind it are there or in later ones."""
+        index = bisect_right(self._seq_ids, seq_id)
+        if index == 0 or self._segments[index - 1] >= segment:
+            return
+        if index < len(self._segments) and self._segments[index] <= segment:
+            self._seq_ids[index] = seq_id
+        else:
+            self._seq_ids.insert(index, seq_id)
+            self._segments.insert(index, segment)
+
     def end_of(self, segment: int, next_seq_id: int) -> int:
         """The first seq_id that is in none of the segments up to this one."""
         index = bisect_right(self._segments, segment)

@@ -274,6 +274,24 @@ class MsgStatus:
         ]
 
 
+def readable_parts(status: MsgStatus, found: list[Entry | None]) -> list[tuple[MsgStatus, list[Entry] | None]]:
+    """A run cut into stretches that could be read, with their messages, and stretches that could not, with None."""
+    if len(found) == status.count and None not in found:
+        return [(status, [entry for entry in found if entry is not None])]
+    parts: list[tuple[MsgStatus, list[Entry] | None]] = []
+    found = found[: status.count] + [None] * (status.count - len(found))
+    index = 0
+    while index < status.count:
+        good = found[index] is not None
+        stop = index + 1
+        while stop < status.count and (found[stop] is not None) == good:
+            stop += 1
+        entries = [entry for entry in found[index:stop] if entry is not None]
+        parts.append((status.part_for(status.seq_id + index, stop - index), entries if good else None))
+        index = stop
+    return parts
+
+
 def status_at(run: RunPlace, persistent: bool, delivered: bool) -> MsgStatus:
     """The beta for messages that a checkpoint or the journal names."""
     props = None if run.expiry_ms < 0 else MessageProps(run.expiry_ms)

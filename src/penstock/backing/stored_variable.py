@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import final
 
 from penstock.backing import zone_views
-from penstock.backing.msg_status import MsgStatus
+from penstock.backing.msg_status import MsgStatus, readable_parts
 from penstock.backing.variable import VariableBackingQueue
 from penstock.files import File
 from penstock.store import places
@@ -30,20 +30,23 @@ from penstock.store.stored_queue import NO_SEGMENT, StoredQueue
 class StoredVariable(StoredQueue):
     """Speaks for one durable variable queue."""
 
-    def __init__(self, queue: VariableBackingQueue, vhost_id: str, queue_id: str) -> None:
+    def __init__(self, queue: VariableBackingQueue, vhost_id: str, queue_id: str, home_below: int = 0) -> None:
         self.queue_no = queue.queue_no
         self._queue = queue
         self._vhost_id = vhost_id
         self._queue_id = queue_id
         # Below it nothing that is live lies in the journal any more.
-        self._home_below = 0
+        self._home_below = home_below
         # Files that no snapshot names any more, from the last one on.
         self._doomed: list[int] = []
+        # While messages move: the first that was met in a later segment, and which one that is.
+        self._first_later = (0, 0)
 
     # --- the checkpoint -----------------------------------------------------------------------------
 
     def snapshot(self) -> QueueState:
         queue = self._queue
+        queue.recount()
         state = QueueState(self._vhost_id, self._queue_id, self.queue_no, queue.live.slots)
         state.lsn = queue.homes.journal.next_lsn
         state.next_seq_id = queue.tail.next_seq_id
@@ -53,6 +56,7 @@ class StoredVariable(StoredQueue):
         state.size_bytes = queue.tail.persistent_bytes
         state.delivery_counts = dict(queue.tail.delivery_counts)
         state.index_segments = dict(queue.homes.index_segments)
+        state.home_below = self._home_below
         runs = queue.pending.persistent_runs()
         for status in zone_views.runs_in_ram(queue.zones):
             if status.is_persistent:
@@ -93,11 +97,28 @@ class StoredVariable(StoredQueue):
         if start >= end:
             return False
         stop = min(end, start + count_max)
+        self._first_later = (stop, segment)
         self._move_ready(segment, start, stop)
         self._move_pending(segment, start, stop)
         self._move_delta(segment, start, stop)
+        seq_id, later = self._first_later
+        if later > segment:
+            # After a start nobody knows how far a segment reaches; now it is known.
+            queue.tail.spans.narrow(seq_id, later)
+            self._home_below = max(start, seq_id)
+            return False
         self._home_below = stop
         return stop < end
+
+    def _lies_in(self, status: MsgStatus, segment: int) -> bool:
+        """Whether a run has to move; remembers the first one that lies in a later segment."""
+        if status.msg_in_store != places.JOURNAL or status.place.segment < 0:
+            return False
+        if status.place.segment > segment:
+            if status.seq_id < self._first_later[0]:
+                self._first_later = (status.seq_id, status.place.segment)
+            return False
+        return True
 
     def _move_ready(self, segment: int, start: int, stop: int) -> None:
         """Runs of q1 … q4 that begin or end in the stretch move as a whole."""
@@ -107,7 +128,7 @@ class StoredVariable(StoredQueue):
                 continue
             moved: list[MsgStatus] = []
             for status in zone:
-                if status.seq_id < stop and status.last_seq_id() >= start and _lies_in(status, segment):
+                if status.seq_id < stop and status.last_seq_id() >= start and self._lies_in(status, segment):
                     moved.extend(self._moved(status))
                 else:
                     moved.append(status)
@@ -115,14 +136,21 @@ class StoredVariable(StoredQueue):
             zone.extend(moved)
 
     def _moved(self, status: MsgStatus) -> list[MsgStatus]:
-        """The run in its new place; unchanged when it cannot be read, which is for the next fetch to find out."""
-        was_beta = status.msg is None
-        if was_beta:
-            entries = [entry for entry in self._queue.homes.read(status) if entry is not None]
-            if len(entries) < status.count:
-                return [status]
-            status.msg = entries
-            status.start = 0
+        """The run in its new place. What cannot be read stays as it is, and is for the next fetch to find out."""
+        if status.msg is not None:
+            return self._copied(status, False)
+        found = self._queue.homes.read(status)
+        moved: list[MsgStatus] = []
+        for part, entries in readable_parts(status, found):
+            if entries is None:
+                moved.append(part)
+            else:
+                part.msg = entries
+                part.start = 0
+                moved.extend(self._copied(part, True))
+        return moved
+
+    def _copied(self, status: MsgStatus, was_beta: bool) -> list[MsgStatus]:
         had_slots = status.index_on_disk
         parts = self._queue.homes.move_home(status)
         for part in parts:
@@ -135,20 +163,15 @@ class StoredVariable(StoredQueue):
     def _move_pending(self, segment: int, start: int, stop: int) -> None:
         pending = self._queue.pending
         for status in pending.runs_between(start, stop):
-            if _lies_in(status, segment):
+            if self._lies_in(status, segment):
                 for part in self._moved(status):
-                    part.forget_bodies()
                     pending.replace(part)
 
     def _move_delta(self, segment: int, start: int, stop: int) -> None:
         zones = self._queue.zones
         for status in zone_views.delta_between(zones, start, stop):
-            if _lies_in(status, segment):
+            if self._lies_in(status, segment):
                 self._moved(status)
-
-
-def _lies_in(status: MsgStatus, segment: int) -> bool:
-    return status.msg_in_store == places.JOURNAL and 0 <= status.place.segment <= segment
 
 
 def _seq_id_of(status: MsgStatus) -> int:

@@ -280,5 +280,7 @@ def _join(last: MsgStatus, entries: list[Entry], size_each: int, size: int) -> N
     last.msg.extend(entries)
     last.count += len(entries)
     last.size_bytes += size
+    # A run that came back may have a list of sizes, which is too short now; the bodies tell.
+    last.sizes = None
     if last.size_each != size_each:
         last.size_each = -1

@@ -254,6 +254,7 @@ class VariableBackingQueue(BackingQueue):
             status.seq_id,
             self.homes.folder,
         )
+        self.homes.release(status, 0, status.count)
         self._settle([(status.seq_id, status.count, status.size_bytes, persistent)], rows.LOST)
 
     def drop(self, ack_required: bool) -> DropResult | None:
@@ -276,12 +277,19 @@ class VariableBackingQueue(BackingQueue):
 
     def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
         fetched = 0
-        while not self.is_empty() and predicate(self.head_props()):
+        while True:
+            head = self.zones.head()
+            if head is None or not predicate(self.head_props()):
+                return fetched
+            seq_id = head.seq_id
+            head = self.zones.head_in_ram()
+            if head is None or head.seq_id != seq_id:
+                # That one was damaged. The next is to be judged by its own props.
+                continue
             run = self.fetch(1, 0, True)
-            if run is not None:
-                visit(run.first_seq_id, run.entries[0])
-                fetched += 1
-        return fetched
+            assert run is not None
+            visit(run.first_seq_id, run.entries[0])
+            fetched += 1
 
     def head_props(self) -> MessageProps | None:
         head = self.zones.head()
@@ -363,6 +371,12 @@ class VariableBackingQueue(BackingQueue):
         for status in [*zone_views.runs_in_ram(self.zones), *zone_views.delta_runs(self.zones)]:
             self._gone(status, rows.PURGED)
         self.zones.clear()
+        # What the delta did not show: damaged slots, and transient messages of an earlier life.
+        for first, count in self.live.live_runs(self.live.low, self.tail.next_seq_id):
+            for seq_id in range(first, first + count):
+                if seq_id not in self.pending:
+                    self.live.remove(seq_id, 1)
+                    self.zones.recount_due = True
         return purged
 
     def purge_acks(self) -> int:
@@ -401,7 +415,20 @@ class VariableBackingQueue(BackingQueue):
         return self.zones.ready_count + self.pending.count
 
     def ready_bytes(self) -> int:
+        self.recount()
         return self.zones.ready_bytes
+
+    def recount(self) -> None:
+        """After slots were damaged, once there is no delta: count what there is."""
+        zones = self.zones
+        if not zones.recount_due or zones.delta_count:
+            return
+        zones.recount_due = False
+        ready = zone_views.runs_in_ram(zones)
+        zones.ready_bytes = sum([status.size_bytes for status in ready])
+        kept = [*[status for status in ready if status.is_persistent], *self.pending.persistent_runs()]
+        self.tail.persistent_count = sum([status.count for status in kept])
+        self.tail.persistent_bytes = sum([status.size_bytes for status in kept])
 
     def pending_bytes(self) -> int:
         return self.pending.size_bytes
@@ -454,6 +481,7 @@ class VariableBackingQueue(BackingQueue):
 
     def status(self) -> dict[str, int | float | str]:
         zones = self.zones
+        self.recount()
         return {
             "kind": self.KIND,
             "mode": "lazy" if self.paging.lazy else "default",

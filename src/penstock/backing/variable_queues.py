@@ -30,6 +30,7 @@ from penstock.clock import Clock
 from penstock.store import places
 from penstock.store.node_store import NodeStore
 from penstock.store.queue_state import QueueState
+from penstock.store.stored_queue import NO_SEGMENT
 
 
 @final
@@ -76,7 +77,8 @@ class VariableBackingQueues(BackingQueues):
         if state is not None:
             recover(queue, state, recovery is not None and recovery.clean, node.registry.recovered_needed_segment)
         if durable:
-            node.register(StoredVariable(queue, self._vhost_id, queue_id))
+            home_below = 0 if state is None else state.home_below
+            node.register(StoredVariable(queue, self._vhost_id, queue_id, home_below))
         return queue
 
     def delete_crashed(self, queue_id: str) -> None:
@@ -97,6 +99,7 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
         slots = state.live.slots
         tail.next_seq_id = (state.next_seq_id + slots - 1) // slots * slots
         state.live.remove(state.next_seq_id, tail.next_seq_id - state.next_seq_id)
+        queue.homes.index.distrust_moves(state.home_below)
     queue.live.take_over(state.live)
     zones.next_deliver_seq_id = state.next_deliver_seq_id if clean else tail.next_seq_id
     zones.transient_threshold = tail.next_seq_id
@@ -105,7 +108,7 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
     tail.delivery_counts = dict(state.delivery_counts)
     queue.homes.index_segments = dict(state.index_segments)
     queue.homes.store_segments = set(queue.homes.store.segments())
-    if state.index_segments:
+    if state.index_segments and needed_segment < NO_SEGMENT:
         tail.spans.note(0, needed_segment)
     for run in state.runs:
         if run.kind == places.JOURNAL:

@@ -28,7 +28,7 @@ from typing import final
 
 from penstock.backing.delta_reader import DeltaPart, read_delta
 from penstock.backing.homes import Homes
-from penstock.backing.msg_status import MsgStatus
+from penstock.backing.msg_status import MsgStatus, readable_parts
 from penstock.store import places
 from penstock.store.live_map import LiveMap
 
@@ -60,6 +60,9 @@ class Zones:
         self.ready_bytes = 0
         self.ram_count = 0
         self.ram_bytes = 0
+        # Slots were damaged: what they stood for, and its size, is not known. Totals are too high until everything is
+        # counted again, which is possible once there is no delta.
+        self.recount_due = False
         # Below it every message was handed out before.
         self.next_deliver_seq_id = 0
         # Transient messages below it belong to an earlier life of the queue, and are dropped where they are met.
@@ -86,16 +89,6 @@ class Zones:
         self.ready_bytes += size
         self.ram_count += count
         self.ram_bytes += size
-
-    def append_on_disk(self, status: MsgStatus) -> None:
-        """Put messages at the tail that are not to stay in RAM (lazy mode): as betas, behind everything."""
-        assert status.msg is None
-        self.ready_count += status.count
-        self.ready_bytes += status.size_bytes
-        if self.delta_count:
-            self.q2.append(status)
-        else:
-            self.q3.append(status)
 
     # --- the head -------------------------------------------------------------------------------------
 
@@ -129,28 +122,16 @@ class Zones:
 
     def with_bodies(self, status: MsgStatus) -> list[MsgStatus]:
         """The run as alphas; what is damaged is left out and reported."""
-        found = self.homes.read(status)
-        if None not in found and len(found) == status.count:
-            status.msg = [entry for entry in found if entry is not None]
-            status.start = 0
-            return [status]
         parts: list[MsgStatus] = []
-        found.extend([None] * (status.count - len(found)))
-        index = 0
-        while index < status.count:
-            good = found[index] is not None
-            stop = index + 1
-            while stop < status.count and (found[stop] is not None) == good:
-                stop += 1
-            part = status.part_for(status.seq_id + index, stop - index)
-            if good:
-                part.msg = [entry for entry in found[index:stop] if entry is not None]
+        for part, entries in readable_parts(status, self.homes.read(status)):
+            if entries is not None:
+                part.msg = entries
+                part.start = 0
                 parts.append(part)
             else:
                 self.ready_count -= part.count
                 self.ready_bytes -= part.size_bytes
                 self._lost(part)
-            index = stop
         return parts
 
     def take(self, count: int) -> MsgStatus:
@@ -279,11 +260,12 @@ class Zones:
                 self.q3.append(status)
             self.delta_start = stop
             for seq_id in part.missing:
-                self._missing(seq_id)
-            if stop >= self.delta_end and self.delta_count:
-                # The index has fewer than were counted: what is not there cannot be waited for.
-                self._count_missing(self.delta_count)
+                # Whether it was persistent is not known; see `recount_due`.
+                self._lost(MsgStatus(seq_id, 1, None, None, 0, 0, places.QUEUE_STORE))
+            if part.missing or stop >= self.delta_end:
+                self._count_missing(stop)
         if not self.delta_count:
+            self._drop_outdated()
             self.q3.extend(self.q2)
             self.q2.clear()
 
@@ -304,20 +286,24 @@ class Zones:
             self.next_deliver_seq_id,
         )
 
-    def _missing(self, seq_id: int) -> None:
-        """The slot of a message is damaged."""
-        self._count_missing(1)
-        status = MsgStatus(seq_id, 1, None, None, 0, 0, places.QUEUE_STORE)
-        # As far as anybody can tell; old transient messages are not looked for.
-        status.is_persistent = True
-        self._lost(status)
+    def _count_missing(self, start: int) -> None:
+        """There cannot be more messages in the delta than are live from `start` on; fewer there may be.
 
-    def _count_missing(self, count: int) -> None:
-        self.delta_count -= count
-        self.ready_count -= count
-        if self.ready_count == 0:
-            # Their sizes are not known; with the last message the account is right again.
-            self.ready_bytes = 0
+        Slots that are gone may have been those of old transient messages, which nobody counts. So what is missing is
+        known for sure only when the delta comes to its end.
+        """
+        there = sum([count for _, count in self._live.live_runs(start, self.delta_end)])
+        if self.delta_count > there:
+            self.ready_count -= self.delta_count - there
+            self.delta_count = there
+            self.recount_due = True
+
+    def _drop_outdated(self) -> None:
+        """The delta is used up: what is left of its range was transient, in an earlier life of the queue."""
+        for first, count in self._live.live_runs(self.delta_start, min(self.delta_end, self.transient_threshold)):
+            for seq_id in range(first, first + count):
+                if seq_id not in self._pending:
+                    self._live.remove(seq_id, 1)
 
     # --- all of it --------------------------------------------------------------------------------------
 
@@ -325,12 +311,22 @@ class Zones:
         """Fill empty zones after a start: `betas` in order, and what only the index knows, `count` in all."""
         self.ready_count = count
         self.ready_bytes = size
-        self.delta_count = count - sum([status.count for status in betas])
-        if self.delta_count <= 0:
-            self.delta_count = 0
+        self.delta_count = max(0, count - sum([status.count for status in betas]))
+        uncovered = self._uncovered(betas)
+        if uncovered:
+            self.delta_start, self.delta_end = uncovered[0][0], uncovered[-1][0] + uncovered[-1][1]
+        there = sum([length for _, length in uncovered])
+        if self.delta_count > there:
+            # More was counted than there is: slots had been damaged.
+            self.ready_count -= self.delta_count - there
+            self.delta_count = there
+            self.recount_due = True
+        if not self.delta_count:
+            # Old transient messages.
+            for first, length in uncovered:
+                self._live.remove(first, length)
             self.q3.extend(betas)
             return
-        self.delta_start, self.delta_end = self._uncovered(betas)
         for status in betas:
             if status.seq_id < self.delta_start:
                 self.q3.append(status)
@@ -341,19 +337,15 @@ class Zones:
         if not self.q3:
             self.deltas_to_betas()
 
-    def _uncovered(self, betas: list[MsgStatus]) -> tuple[int, int]:
-        """The stretch in which there are live messages that no beta stands for."""
-        first = last = -1
+    def _uncovered(self, betas: list[MsgStatus]) -> list[tuple[int, int]]:
+        """(seq_id, count) of live messages that no beta stands for."""
+        uncovered: list[tuple[int, int]] = []
         at = self._live.low
-        gaps = [(status.seq_id, status.last_seq_id() + 1) for status in betas]
-        gaps.append((self.transient_threshold, self.transient_threshold))
-        for start, end in gaps:
-            runs = self._live.live_runs(at, start)
-            if runs:
-                first = runs[0][0] if first < 0 else first
-                last = runs[-1][0] + runs[-1][1] - 1
-            at = end
-        return first, last + 1
+        for status in betas:
+            uncovered.extend(self._live.live_runs(at, status.seq_id))
+            at = status.last_seq_id() + 1
+        uncovered.extend(self._live.live_runs(at, self.transient_threshold))
+        return uncovered
 
     def clear(self) -> None:
         """Forget everything that is ready."""

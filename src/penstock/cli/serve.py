@@ -61,6 +61,18 @@ EXIT_DISK = 1
     help="Block publishers when the disk of the data folder has less room than this.  [default: 512, or 5 % of a small"
     " disk]",
 )
+@click.option(
+    "--history-limit",
+    type=click.IntRange(0),
+    metavar="MIB",
+    help="Keep this much of the journal as history when no message needs it any more.  [default: 1024]",
+)
+@click.option(
+    "--history-hours",
+    type=click.FloatRange(0),
+    metavar="HOURS",
+    help="Keep history for this long at most.  [default: 168, a week]",
+)
 @click.option("--in-memory", is_flag=True, help="Keep nothing on disk: when the broker stops, all is gone.")
 @click.option(
     "--confirm-sync",
@@ -83,6 +95,8 @@ def serve(
     memory_limit: int | None,
     data_dir: str | None,
     disk_limit: int | None,
+    history_limit: int | None,
+    history_hours: float | None,
     in_memory: bool,
     confirm_sync: str | None,
     log_level: str,
@@ -105,6 +119,10 @@ def serve(
     try:
         config = serve_config(host, port, users, vhosts, memory_limit, data_dir, in_memory, confirm_sync)
         config.disk_bytes_min = (disk_limit or 0) * 1024 * 1024
+        if history_limit is not None:
+            config.history_bytes_max = history_limit * 1024 * 1024
+        if history_hours is not None:
+            config.history_hours_max = history_hours
         disk_error = run(config, as_json)
     except StartupError as error:
         click.echo(f"penstock: {error}", err=True)

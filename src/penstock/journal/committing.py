@@ -95,6 +95,9 @@ class Committing(Gathering):
             done(True)
         elif not self._is_empty:
             self._waiters.append(done)
+            if len(self._waiters) == 1:
+                # What could wait for company cannot any more.
+                self.gathered()
         elif self.durable_lsn < self.next_lsn:
             self._waiters_in_flight.append(done)
         else:
@@ -160,7 +163,7 @@ class Committing(Gathering):
                 pos = self._append(is_mark)
             except OSError as error:
                 if error.errno not in (ENOSPC, EDQUOT):
-                    self._fail(error)
+                    self.fail(error)
                     return False
                 if not self._cut():
                     return False
@@ -232,7 +235,7 @@ class Committing(Gathering):
         """The syncer's answer."""
         self.in_flight = False
         if error is not None:
-            self._fail(error)
+            self.fail(error)
             return
         self._durable()
         if self._is_committing:
@@ -254,7 +257,8 @@ class Committing(Gathering):
 
     # --- failing ----------------------------------------------------------------------------------
 
-    def _fail(self, error: OSError) -> None:
+    def fail(self, error: OSError) -> None:
+        """The disk is not to be trusted any more: nothing is reported durable from now on."""
         self.failed = error
         self.begin_batch()
         self._answer_all(False)
@@ -264,7 +268,7 @@ class Committing(Gathering):
         try:
             self._segments.writer().cut()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return False
         return True
 

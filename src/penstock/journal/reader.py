@@ -93,18 +93,29 @@ class ReplayEnd:
         self.rotten: list[RottenRange] = []
 
 
+def _always(view: BatchView) -> bool:
+    return True
+
+
 def replay(
-    files: Files, folder: str, from_segment: int, from_pos: int, visit: Callable[[BatchView], None]
+    files: Files,
+    folder: str,
+    from_segment: int,
+    from_pos: int,
+    visit: Callable[[BatchView], None],
+    is_complete: Callable[[BatchView], bool] = _always,
 ) -> ReplayEnd:
     """Visit every good batch from a position on. With `from_pos` 0 from the oldest segment that there is.
 
     Headers in front of the position are looked at, too: they tell which LSN to expect. `next_lsn` is that of the
-    journal; whoever knows of a higher one, from a checkpoint, takes that.
+    journal; whoever knows of a higher one, from a checkpoint, takes that. `is_complete` is asked about the batch that
+    may be torn: whether that which it refers to elsewhere is there. If not, the batch is as torn as if it had missed
+    bytes of its own.
     """
     existing = segment_numbers(files, folder)
     end = ReplayEnd(existing[-1] if existing else -1, max([from_segment, *existing]) + 1)
     numbers = [number for number in existing if number >= from_segment]
-    walk = _Walk(end, from_segment, from_pos, visit)
+    walk = _Walk(end, from_segment, from_pos, visit, is_complete)
     if from_pos > 0 and from_segment not in numbers:
         walk.missed(from_segment, from_pos)
     limits = _limits(files, folder, numbers)
@@ -157,13 +168,31 @@ def cut_torn_tail(files: Files, folder: str, end: ReplayEnd) -> None:
 class _Walk:
     """One replay under way."""
 
-    __slots__ = ("_damage", "_end", "_from_pos", "_from_segment", "_is_placed", "_last_end", "_last_segment", "_visit")
+    __slots__ = (
+        "_damage",
+        "_end",
+        "_from_pos",
+        "_from_segment",
+        "_is_complete",
+        "_is_placed",
+        "_last_end",
+        "_last_segment",
+        "_visit",
+    )
 
-    def __init__(self, end: ReplayEnd, from_segment: int, from_pos: int, visit: Callable[[BatchView], None]) -> None:
+    def __init__(
+        self,
+        end: ReplayEnd,
+        from_segment: int,
+        from_pos: int,
+        visit: Callable[[BatchView], None],
+        is_complete: Callable[[BatchView], bool],
+    ) -> None:
         self._end = end
         self._from_segment = from_segment
         self._from_pos = from_pos
         self._visit = visit
+        self._is_complete = is_complete
         # Whether the LSN to expect (`end.next_lsn`) is known.
         self._is_placed = False
         # (segment, pos, bytes) of damage that reaches to the end of its segment: the next LSN says what it was.
@@ -209,7 +238,7 @@ class _Walk:
             pos = view.end
         self._last_end = pos
         if held is not None:
-            if is_newest and pos >= reader.size and not held.heap_is_whole():
+            if is_newest and pos >= reader.size and not (held.heap_is_whole() and self._is_complete(held)):
                 pos = held.pos
                 self._end.next_lsn = held.first_lsn
             else:

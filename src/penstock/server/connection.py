@@ -284,9 +284,6 @@ class Connection(asyncio.Protocol):
             fed = list(self._fed)
             self._fed.clear()
             self.server.flow.after_publish(self, fed)
-        if self.broker.node is not None:
-            # Somebody may wait for rows that had been gathered before, for which the journal asks for no turn.
-            self.server.scheduler.turn_soon()
         self.server.arm_expiry()
 
     def failed(self) -> None:

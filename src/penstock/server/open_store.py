@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import secrets
 import shutil
@@ -22,6 +23,8 @@ from penstock.os_files import OsFiles
 from penstock.server.syncers import ProcessSyncer, ThreadSyncer, process_syncer_possible
 from penstock.store.node_store import NodeStore
 from penstock.store.options import StoreOptions
+
+log = logging.getLogger("penstock.store")
 
 # Makes a syncer for a loop; the function is called after each answer.
 MakeSyncer = Callable[[asyncio.AbstractEventLoop, Callable[[], None]], Syncer]
@@ -43,7 +46,13 @@ def open_broker(
 ) -> Broker:
     """A broker with everything that the folder holds. Raises StartupError; then nothing is left open."""
     clock = SystemClock()
-    options = StoreOptions(JournalOptions(confirm_sync=config.confirm_sync))
+    options = StoreOptions(
+        JournalOptions(confirm_sync=config.confirm_sync),
+        retention_bytes=config.history_bytes_max,
+        retention_s=config.history_hours_max * 3600,
+    )
+    if config.confirm_sync != "fsync":
+        log.warning("confirm_sync is '%s': confirmed messages can be lost; see docs/durability.md", config.confirm_sync)
     try:
         files = OsFiles(data_dir)
         # Before the syncer: a folder that is not usable should not cost a process.

@@ -143,7 +143,7 @@ class Checkpointer:
         self.phase = IDLE
 
     def _waits_for_rows(self) -> bool:
-        return self.wants_commit and not self._journal._is_empty
+        return self.wants_commit and not self._journal.is_empty
 
     # --- phases ---------------------------------------------------------------------------------------
 

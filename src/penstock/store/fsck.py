@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from penstock.errors import StartupError
-from penstock.files import Files, FolderLocked
+from penstock.files import Files
 from penstock.journal.format import segment_number, segment_path
 from penstock.journal.reader import BatchView, replay
 from penstock.store import recovery
@@ -113,11 +113,7 @@ def fsck(files: Files) -> Report:
 
 
 def _check_use(files: Files, report: Report) -> None:
-    if not files.exists(_LOCK_PATH):
-        return
-    try:
-        files.lock(_LOCK_PATH).release()
-    except FolderLocked:
+    if files.is_locked(_LOCK_PATH):
         report.add(NOTE, _LOCK_PATH, "the folder is in use: what is being written may look like damage")
 
 

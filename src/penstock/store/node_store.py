@@ -326,7 +326,7 @@ class NodeStore:
             return
         if self.checkpointer.fatal is not None:
             # Nothing is durable any more: those who wait are told so.
-            self.journal.failed = self.checkpointer.fatal
+            self.journal.fail(self.checkpointer.fatal)
         elif self.checkpointer.failure:
             self._checkpoint_lsn = -1
             self._retry_s = self._clock.monotonic_s() + _RETRY_S

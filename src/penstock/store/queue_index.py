@@ -13,6 +13,8 @@ Invariants
      `damaged_moves` if only the second one is bad.
   3. What a broker wrote before a crash does not hide what a later one writes: a slot that is written into a file of an
      earlier time takes back what stands for it in the second area.
+     Moves that the checkpoint did not know (`distrust_moves`) are taken back before a file is used: the records that
+     they lead to may not have reached the disk, and the first slot is still right.
   4. After an OSError the buffer still has what was not written, and writing goes on with the next call.
 
 A crash may leave any part of what was not synced. Until a checkpoint has synced the file, the journal still has those
@@ -68,6 +70,12 @@ class QueueIndex:
         self._moved_before: set[int] = set()
         self._damaged: set[int] = set()
         self._damaged_moves: set[int] = set()
+        # Moves from here on, in files of an earlier time, are taken back. A number that no queue reaches.
+        self._distrusted_from = 1 << 62
+
+    def distrust_moves(self, from_seq_id: int) -> None:
+        """After a crash: moves from here on were not in the checkpoint, and may lead to records that are not there."""
+        self._distrusted_from = from_seq_id
 
     @property
     def damaged(self) -> list[int]:
@@ -150,8 +158,15 @@ class QueueIndex:
         if number not in self._looked_at:
             file = self._segments.reader(number)
             if file is not None and file.size() > self._offset(0, 1):
+                self._take_back_moves(number, file.size())
                 self._moved_before.add(number)
             self._looked_at.add(number)
+
+    def _take_back_moves(self, number: int, size: int) -> None:
+        """Make zeros of the moves in a file that are not to be trusted."""
+        offset = self._offset(max(0, self._distrusted_from - number * self.segment_slots), 1)
+        if offset < size:
+            write_all(self._segments.writer(number), [bytes(size - offset)], offset)
 
     # --- reading
 

@@ -25,10 +25,13 @@ from typing import Final, final
 from penstock.store import places
 from penstock.store.live_map import LiveMap
 
-_HEAD: Final = struct.Struct("<iqqqqqqIIIII")
+_HEAD: Final = struct.Struct("<iqqqqqqqIIIII")
 _RUN: Final = struct.Struct("<qIBBHiqiqi")
 _MASK: Final = struct.Struct("<qI")
 _PAIR: Final = struct.Struct("<qi")
+
+# More than any configuration allows; keeps a damaged number from asking for all memory.
+_SLOTS_MAX: Final = 1 << 20
 
 # How the sizes of a run follow it.
 _SIZES_EQUAL: Final = 0
@@ -107,6 +110,7 @@ class QueueState:
     __slots__ = (
         "count",
         "delivery_counts",
+        "home_below",
         "index_segments",
         "live",
         "lsn",
@@ -135,6 +139,8 @@ class QueueState:
         self.delivery_counts: dict[int, int] = {}
         # Index segments that hold slots of persistent messages → how many of the slots lead to the shared store.
         self.index_segments: dict[int, int] = {}
+        # Up to here messages have moved out of the journal. A moved slot behind it may lead to a record that was lost.
+        self.home_below = 0
 
     # --- replay -------------------------------------------------------------------------------------
 
@@ -212,6 +218,7 @@ class QueueState:
                 self.live.low,
                 self.count,
                 self.size_bytes,
+                self.home_below,
                 self.live.slots,
                 len(self.runs),
                 len(masks),
@@ -266,24 +273,26 @@ def _decode(data: bytes) -> QueueState:
     pos = _HEAD.size
     vhost_id, pos = _short_text(data, pos)
     queue_id, pos = _short_text(data, pos)
-    state = QueueState(vhost_id, queue_id, head[0], head[7])
+    if not 0 < head[8] <= _SLOTS_MAX:
+        raise ValueError(f"{head[8]} messages per segment")
+    state = QueueState(vhost_id, queue_id, head[0], head[8])
     state.lsn, state.next_seq_id, state.next_deliver_seq_id = head[1], head[2], head[3]
     state.live.low = head[4]
-    state.count, state.size_bytes = head[5], head[6]
-    for _ in range(head[9]):
+    state.count, state.size_bytes, state.home_below = head[5], head[6], head[7]
+    for _ in range(head[10]):
         segment, length = _MASK.unpack_from(data, pos)
         pos += _MASK.size
-        state.live.set_mask(segment, int.from_bytes(data[pos : pos + length], "little"))
+        state.live.set_mask(segment, int.from_bytes(_exactly(data, pos, length), "little"))
         pos += length
-    for _ in range(head[10]):
+    for _ in range(head[11]):
         segment, shared = _PAIR.unpack_from(data, pos)
         state.index_segments[segment] = shared
         pos += _PAIR.size
-    for _ in range(head[11]):
+    for _ in range(head[12]):
         seq_id, times = _PAIR.unpack_from(data, pos)
         state.delivery_counts[seq_id] = times
         pos += _PAIR.size
-    for _ in range(head[8]):
+    for _ in range(head[9]):
         run, pos = _decode_run(data, pos)
         state.runs.append(run)
     if pos != len(data):
@@ -294,6 +303,8 @@ def _decode(data: bytes) -> QueueState:
 def _decode_run(data: bytes, pos: int) -> tuple[RunPlace, int]:
     seq_id, count, kind, how, _, segment, place, entry, expiry_ms, size_each = _RUN.unpack_from(data, pos)
     pos += _RUN.size
+    if count == 0 or kind not in (places.JOURNAL, places.QUEUE_STORE, places.MSG_STORE):
+        raise ValueError(f"a run of {count} messages in place {kind}")
     sizes: array[int] | None = None
     addresses: array[int] | None = None
     if how == _SIZES_LISTED:

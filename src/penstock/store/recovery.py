@@ -41,6 +41,7 @@ from penstock.store.checkpoint import (
 )
 from penstock.store.handles import HandleCache
 from penstock.store.indexed import recount
+from penstock.store.last_batch import LastBatch
 from penstock.store.places import UnknownVersion
 from penstock.store.queue_names import queue_folder
 from penstock.store.queue_state import QueueState
@@ -144,11 +145,11 @@ def recover(files: Files, handles: HandleCache, slots: int) -> Recovered:
     # Replay makes millions of small objects and no cycles.
     gc.disable()
     try:
-        end = replay(files, JOURNAL_FOLDER, from_segment, from_pos, replaying.visit)
+        end = replay(files, JOURNAL_FOLDER, from_segment, from_pos, replaying.visit, LastBatch(files, replaying).is_whole)
     finally:
         if was_enabled:
             gc.enable()
-    end.rotten = really_rotten(end)
+    end.rotten = really_rotten(end, 0 if checkpoint is None else checkpoint.header.replay_lsn)
     clean = _is_clean(checkpoint, replaying, end, segments)
     if checkpoint is not None:
         _compare(checkpoint.header, end, replaying)
@@ -167,9 +168,12 @@ def recover(files: Files, handles: HandleCache, slots: int) -> Recovered:
     return recovered
 
 
-def really_rotten(end: ReplayEnd) -> list[RottenRange]:
-    """Without segments that never held a batch, and whose head a crash has taken: they have lost nothing."""
-    return [lost for lost in end.rotten if lost.next_lsn > lost.first_lsn or lost.bytes > FIRST_BATCH_AT]
+def really_rotten(end: ReplayEnd, from_lsn: int = 0) -> list[RottenRange]:
+    """Without segments that never held a batch, and whose head a crash has taken: they have lost nothing.
+
+    Events below `from_lsn` are known from elsewhere.
+    """
+    return [lost for lost in end.rotten if lost.next_lsn > max(lost.first_lsn, from_lsn) or lost.bytes > FIRST_BATCH_AT]
 
 
 def _newest_good(files: Files, report: list[str]) -> tuple[Checkpoint | None, list[int]]:

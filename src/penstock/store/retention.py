@@ -102,7 +102,8 @@ class Retention:
     def _remove(self) -> list[int]:
         """Remove what nobody needs and nobody wants to keep; return what history is left."""
         kept = self._checkpointer.kept
-        history = [number for number in self._journal.segments() if number < kept[-1].replay_segment]
+        # Without the newest: replay may begin behind it, when the next batch is to begin a segment.
+        history = [number for number in self._journal.segments()[:-1] if number < kept[-1].replay_segment]
         if len(kept) < KEPT:
             self.wants_checkpoint = bool(history) and self._is_out(history, 0)
             return history

@@ -65,6 +65,8 @@ class SharedStores:
         self._stores: dict[tuple[str, bool], MessageStore] = {}
         self._compact_next_s = 0.0
         self._compacting = 0
+        # How many in a row had nothing to do.
+        self._idle_stores = 0
 
     def store(self, vhost_id: str, persistent: bool) -> MessageStore:
         """The store, started when it is first asked for."""
@@ -122,7 +124,12 @@ class SharedStores:
             return
         stores = list(self._stores.values())
         self._compacting = (self._compacting + 1) % len(stores)
-        if not stores[self._compacting].compact_some(_COMPACT_BYTES) and self._compacting == 0:
+        if stores[self._compacting].compact_some(_COMPACT_BYTES):
+            self._idle_stores = 0
+            return
+        self._idle_stores += 1
+        if self._idle_stores >= len(stores):
+            self._idle_stores = 0
             self._compact_next_s = now + _COMPACT_EVERY_S
 
     def forget_vhost(self, vhost_id: str) -> None:

@@ -266,6 +266,17 @@ def test_a_folder_is_locked_once(files: Files) -> None:
     again.release()
 
 
+def test_one_can_look_whether_a_folder_is_locked_without_touching_it(files: Files) -> None:
+    assert not files.is_locked("lock")
+    assert not files.exists("lock")
+    lock = files.lock("lock")
+    written = read_file(files, "lock")
+    assert files.is_locked("lock")
+    lock.release()
+    assert not files.is_locked("lock")
+    assert read_file(files, "lock") == written
+
+
 def test_there_is_room(files: Files) -> None:
     assert files.free_bytes() > 0
 

@@ -1,0 +1,90 @@
+"""Whether the last batch of the journal is there with everything that it refers to.
+
+Large bodies are in the shared store, and a batch that names them is durable when both are synced. A crash before that
+may leave the batch whole and the bodies not. Then nobody was told that the batch is durable, and taking only a part of
+it would tear a transaction: it counts as torn, like a batch that misses bytes of its own.
+
+What it owns: nothing. It looks at one batch, once in a start, before the batch is replayed.
+
+Invariants
+  1. Only a batch that no later one, and no checkpoint, proves to be durable is judged. What is missing in others is
+     damage, and is reported message by message.
+  2. A body that the batch itself settles again is not looked for: it was perhaps never written.
+  3. Every byte of the others is compared with its checksum.
+
+A crash at any time is harmless: nothing is changed. It does not know compacted files: a body stays where it was put at
+least until the batch that names it is durable.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from penstock.files import Files
+from penstock.journal import rows
+from penstock.journal.format import REFERENCE_BODY
+from penstock.journal.reader import BatchView
+from penstock.store.queue_names import parse_label
+from penstock.store.records import RECORD_HEAD_BYTES, BadRecord, decode_record, record_bytes
+from penstock.store.replaying import Replaying
+from penstock.store.store_files import file_name
+
+
+@final
+class LastBatch:
+    """Judges the batch that may be torn."""
+
+    def __init__(self, files: Files, replaying: Replaying) -> None:
+        self._files = files
+        self._replaying = replaying
+
+    def is_whole(self, batch: BatchView) -> bool:
+        """Whether all large bodies are there that the batch refers to and does not settle."""
+        if batch.next_lsn <= self._replaying.known_lsn:
+            return True
+        gone = self._settled(batch)
+        for row in batch.rows:
+            if row[rows.ROW_KIND] != rows.PUBLISHED or not row[rows.ROW_FLAGS] & rows.REFERENCE:
+                continue
+            number, seq_id, entry = row[rows.ROW_QUEUE], row[rows.ROW_SEQ], row[rows.ROW_ENTRY]
+            vhost_id = self._vhost_id(batch, number)
+            for position in range(row[rows.ROW_COUNT]):
+                address = REFERENCE_BODY.unpack(batch.body(entry + position))[0]
+                is_gone = any([start <= seq_id + position < end for start, end in gone.get(number, [])])
+                if vhost_id and not is_gone and not self._is_there(vhost_id, address):
+                    return False
+        return True
+
+    def _settled(self, batch: BatchView) -> dict[int, list[tuple[int, int]]]:
+        """By queue number the seq_ids that are gone again, from … up to."""
+        gone: dict[int, list[tuple[int, int]]] = {}
+        for row in batch.rows:
+            if row[rows.ROW_KIND] in rows.GONE_KINDS:
+                start = row[rows.ROW_SEQ]
+                gone.setdefault(row[rows.ROW_QUEUE], []).append((start, start + row[rows.ROW_COUNT]))
+            elif row[rows.ROW_KIND] == rows.FORGET:
+                gone.setdefault(row[rows.ROW_QUEUE], []).append((0, 1 << 62))
+        return gone
+
+    def _vhost_id(self, batch: BatchView, number: int) -> str:
+        """Whose store is meant; empty when the queue has no name."""
+        name = self._replaying.names.name(number)
+        for row in batch.rows:
+            if row[rows.ROW_KIND] == rows.NAME and row[rows.ROW_ARG] == rows.NAME_QUEUE and row[rows.ROW_SEQ] == number:
+                name = parse_label(batch.body(row[rows.ROW_ENTRY]))
+        return "" if name is None else name.vhost_id
+
+    def _is_there(self, vhost_id: str, address: int) -> bool:
+        path = f"vhosts/{vhost_id}/shared/persistent/{file_name(address >> 32, False)}"
+        offset = address & 0xFFFFFFFF
+        try:
+            file = self._files.open(path)
+        except FileNotFoundError:
+            return False
+        try:
+            size = record_bytes(file.pread(RECORD_HEAD_BYTES, offset), 0)
+            return decode_record(file.pread(size, offset), 0).address == address
+        except BadRecord:
+            return False
+        finally:
+            file.close()
