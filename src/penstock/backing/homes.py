@@ -28,6 +28,7 @@ from penstock.journal.place import BatchPlace
 from penstock.journal.reader import RottenBatch
 from penstock.message import Entry, Envelope
 from penstock.store import places
+from penstock.store.live_map import LiveMap
 from penstock.store.message_store import MessageStore
 from penstock.store.node_store import NodeStore
 from penstock.store.places import StoreError
@@ -58,6 +59,10 @@ class Homes:
         self.index_segments: dict[int, int] = {}
         self.store_segments: set[int] = set()
         self._doomed: list[int] = []
+        # Transient messages of a durable queue that have slots: no checkpoint may take them for persistent ones. Those
+        # that are meant are the ones that are gone in there.
+        self.transients = LiveMap(slots)
+        self.is_durable = False
         # Bodies that were written here, and bodies that were read; for `status`.
         self.writes = 0
         self.reads = 0
@@ -145,6 +150,8 @@ class Homes:
             return
         self.index.write(status.seq_id, status.slots())
         status.index_on_disk = True
+        if self.is_durable and not status.is_persistent:
+            self.transients.remove(status.seq_id, status.count)
         shared = 1 if status.msg_in_store == places.MSG_STORE else 0
         for segment in range(status.seq_id // self.slots, status.last_seq_id() // self.slots + 1):
             self.index_segments[segment] = self.index_segments.get(segment, 0) + shared

@@ -159,12 +159,16 @@ class MsgStatus:
 
     def split_front(self, count: int) -> MsgStatus:
         """Take the first messages out of this run, as a run of their own."""
-        assert 0 < count < self.count
         front = self._part(0, count)
-        rest_size = self.size_bytes - front.size_bytes
+        self.drop_front(count, front.size_bytes)
+        return front
+
+    def drop_front(self, count: int, size: int) -> None:
+        """Leave out the first messages, which have so many payload bytes."""
+        assert 0 < count < self.count
         self.seq_id += count
         self.count -= count
-        self.size_bytes = rest_size
+        self.size_bytes -= size
         if self.msg is not None:
             self.start += count
         if self.sizes is not None:
@@ -175,7 +179,6 @@ class MsgStatus:
             self.entry += count
         if self.msg_id >= 0:
             self.msg_id += count
-        return front
 
     def split_rear(self, count: int) -> MsgStatus:
         """Take the last messages out of this run, as a run of their own."""

@@ -1,17 +1,16 @@
 """Messages that were handed out and not settled yet.
 
-What it owns: for each such message its entry, while the body is in RAM, and the status of the run it was part of, when
-it is on disk. A transient message that was never paged is in `_ram` only; a persistent one in both, until its body is
-evicted from RAM. The runs are those of the moment of the fetch: a message finds its place by its distance from the
-first of its run.
+What it owns: runs of such messages, as they were fetched (`MsgStatus`, with their bodies while these are in RAM), found
+by the first seq_id of each. Settling a run that was fetched together costs the same for one message and for hundreds;
+settling a part of it cuts the run. Messages in the middle of a run are found through buckets of neighbouring seq_ids.
 
-Life of the data: `record` at a fetch; `remove` at an ack, `take_back` at a requeue; `evict` when RAM gets scarce. A
-message in RAM costs two dict entries, an evicted one a single one.
+Life of the data: `record` at a fetch; `remove` at an ack, `take_back` at a requeue; `evict` when RAM gets scarce.
 
 Invariants
-  1. A seq_id is in `_ram`, in `_places`, or in both; `count` counts each once.
-  2. What is not in `_places` was never written to disk.
-  3. `size_bytes` is the payload of all, `ram_bytes` that of `_ram`.
+  1. Runs do not overlap, and none is longer than a bucket.
+  2. `_starts` has the first seq_id of each run in its bucket, `_in_ram` those of runs whose bodies are in RAM.
+  3. `count` and `size_bytes` are those of all runs, `_ram_count` and `ram_bytes` those of runs in RAM.
+  4. A run without bodies in RAM has them on disk, written.
 
 Crash: it is gone. Persistent ones are ready again after the next start, since nothing says that they were settled.
 It does not write rows and does not know consumers.
@@ -19,10 +18,9 @@ It does not write rows and does not know consumers.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from heapq import nlargest
-from typing import final
+from typing import Final, final
 
 from penstock.backing.homes import Homes
 from penstock.backing.msg_status import MsgStatus
@@ -31,6 +29,9 @@ from penstock.store import places
 
 # (first seq_id, count, payload bytes, persistent): neighbours that were settled together.
 Settled = tuple[int, int, int, bool]
+
+# Seq_ids per bucket: as many as a consumer is given at once.
+BUCKET: Final = 256
 
 
 @final
@@ -41,238 +42,232 @@ class PendingAcks:
         self.count = 0
         self.size_bytes = 0
         self.ram_bytes = 0
+        self._ram_count = 0
         self._homes = homes
-        self._ram: dict[int, Entry] = {}
-        self._places: dict[int, MsgStatus] = {}
+        self._runs: dict[int, MsgStatus] = {}
+        self._starts: dict[int, set[int]] = {}
+        self._in_ram: set[int] = set()
 
     def __contains__(self, seq_id: object) -> bool:
-        return seq_id in self._ram or seq_id in self._places
+        return isinstance(seq_id, int) and self._find(seq_id) is not None
 
     def ram_count(self) -> int:
-        return len(self._ram)
+        return self._ram_count
+
+    # --- runs -----------------------------------------------------------------------------------------
+
+    def _find(self, seq_id: int) -> MsgStatus | None:
+        """The run that has the message."""
+        run = self._runs.get(seq_id)
+        if run is not None:
+            return run
+        bucket = seq_id // BUCKET
+        for number in (bucket, bucket - 1):
+            for start in self._starts.get(number, ()):
+                if start < seq_id:
+                    run = self._runs[start]
+                    if seq_id < start + run.count:
+                        return run
+        return None
+
+    def _add(self, run: MsgStatus) -> None:
+        first = run.seq_id
+        self._runs[first] = run
+        bucket = first // BUCKET
+        starts = self._starts.get(bucket)
+        if starts is None:
+            self._starts[bucket] = {first}
+        else:
+            starts.add(first)
+        self.count += run.count
+        self.size_bytes += run.size_bytes
+        if run.msg is not None:
+            self._in_ram.add(first)
+            self._ram_count += run.count
+            self.ram_bytes += run.size_bytes
+
+    def _drop(self, run: MsgStatus) -> None:
+        first = run.seq_id
+        del self._runs[first]
+        bucket = first // BUCKET
+        starts = self._starts[bucket]
+        starts.discard(first)
+        if not starts:
+            del self._starts[bucket]
+        self.count -= run.count
+        self.size_bytes -= run.size_bytes
+        if run.msg is not None:
+            self._in_ram.discard(first)
+            self._ram_count -= run.count
+            self.ram_bytes -= run.size_bytes
+
+    def _take(self, run: MsgStatus, seq_id: int, count: int) -> MsgStatus:
+        """Cut messages out of a run; what is left of it stays."""
+        self._drop(run)
+        behind = run.last_seq_id() + 1 - seq_id - count
+        if behind:
+            self._add(run.split_rear(behind))
+        if seq_id > run.seq_id:
+            taken = run.split_rear(count)
+            self._add(run)
+            return taken
+        return run
 
     def record(self, status: MsgStatus, entries: list[Entry] | None) -> None:
         """A run was handed out; with its bodies, or without when nobody read them."""
-        seq_ids = range(status.seq_id, status.seq_id + status.count)
-        self.count += status.count
-        self.size_bytes += status.size_bytes
-        if entries is not None:
-            if status.count == 1:
-                self._ram[status.seq_id] = entries[0]
-            else:
-                self._ram.update(zip(seq_ids, entries, strict=False))
-            self.ram_bytes += status.size_bytes
-        if status.msg_in_store != places.MEMORY:
-            if entries is not None:
-                if status.size_each < 0 and status.sizes is None:
-                    status.sizes = array("i", [len(entry[1]) - 1 for entry in entries])
-                status.msg = None
-            if status.count == 1:
-                self._places[status.seq_id] = status
-            else:
-                self._places.update(dict.fromkeys(seq_ids, status))
+        # A list of its own: the one that was handed out belongs to whoever got it.
+        status.msg = None if entries is None else entries[:]
+        status.start = 0
+        while status.count > BUCKET:
+            self._add(status.split_front(BUCKET))
+        self._add(status)
 
     # --- settling -------------------------------------------------------------------------------------
 
     def remove(self, seq_ids: Sequence[int]) -> list[Settled]:
         """Forget messages; unknown and repeated ids are skipped. References to the shared store are given back."""
         settled: list[Settled] = []
-        pop_entry = self._ram.pop
-        pop_place = self._places.pop
-        first = next_id = size = from_ram = 0
-        # The run of the message before; its neighbours are treated like it without a further look.
-        of: MsgStatus | None = None
-        persistent = large = False
-        for seq_id in seq_ids:
-            entry = pop_entry(seq_id, None)
-            status = pop_place(seq_id, None)
-            if entry is not None:
-                size_here = len(entry[1]) - 1
-                from_ram += size_here
-            elif status is not None:
-                size_here = status.size_of(seq_id - status.seq_id)
-            else:
-                continue
-            if seq_id != next_id or status is not of or next_id == first:
-                is_persistent = status is not None and status.is_persistent
-                if seq_id != next_id or is_persistent != persistent or next_id == first:
-                    if next_id > first:
-                        settled.append((first, next_id - first, size, persistent))
-                    first, size, persistent = seq_id, 0, is_persistent
-                of = status
-                large = status is not None and status.msg_in_store == places.MSG_STORE
-            if large and status is not None:
-                self._homes.release(status, seq_id - status.seq_id, 1)
-            next_id = seq_id + 1
-            size += size_here
-        if next_id > first:
-            settled.append((first, next_id - first, size, persistent))
-        self.ram_bytes -= from_ram
-        for run in settled:
-            self.count -= run[1]
-            self.size_bytes -= run[2]
+        for start, end in spans(seq_ids):
+            while start < end:
+                run = self._find(start)
+                if run is None:
+                    start += 1
+                    continue
+                count = min(end, run.seq_id + run.count) - start
+                size = self._forget(run, start, count)
+                if settled:
+                    first, length, total, persistent = settled[-1]
+                    if first + length == start and persistent == run.is_persistent:
+                        settled[-1] = (first, length + count, total + size, persistent)
+                        start += count
+                        continue
+                settled.append((start, count, size, run.is_persistent))
+                start += count
         return settled
+
+    def _forget(self, run: MsgStatus, seq_id: int, count: int) -> int:
+        """Messages of a run are settled; return their payload bytes."""
+        if seq_id != run.seq_id:
+            run = self._take(run, seq_id, count)
+        else:
+            self._drop(run)
+        if run.msg_in_store == places.MSG_STORE:
+            self._homes.release(run, 0, count)
+        if count == run.count:
+            return run.size_bytes
+        size = run.size_of_first(count)
+        run.drop_front(count, size)
+        self._add(run)
+        return size
 
     def take_back(self, seq_ids: Sequence[int]) -> list[MsgStatus]:
         """Take messages out as runs, in order of seq_ids, to be ready again; unknown and repeated ids are skipped."""
         runs: list[MsgStatus] = []
-        group: list[int] = []
-        for seq_id in sorted(set(seq_ids)):
-            if seq_id not in self:
-                continue
-            if group and not self._alike(group[-1], seq_id):
-                runs.append(self._take_group(group))
-                group = []
-            group.append(seq_id)
-        if group:
-            runs.append(self._take_group(group))
+        for start, end in spans(sorted(set(seq_ids))):
+            while start < end:
+                run = self._find(start)
+                if run is None:
+                    start += 1
+                    continue
+                count = min(end, run.seq_id + run.count) - start
+                taken = self._take(run, start, count)
+                taken.is_delivered = True
+                runs.append(taken)
+                start += count
         return runs
-
-    def _alike(self, before: int, seq_id: int) -> bool:
-        """Whether two messages can be in one run."""
-        if seq_id != before + 1:
-            return False
-        status = self._places.get(before)
-        if status is not self._places.get(seq_id) or (before in self._ram) != (seq_id in self._ram):
-            return False
-        if status is not None:
-            return True
-        one, other = self._ram[before], self._ram[seq_id]
-        return expiry_of(one) == expiry_of(other) and self._is_large(one) == self._is_large(other)
-
-    def _is_large(self, entry: Entry) -> bool:
-        return self._homes.is_large(entry[0], len(entry[1]) - 1)
-
-    def _take_group(self, group: list[int]) -> MsgStatus:
-        run = self._run_of(group)
-        for seq_id in group:
-            if self._ram.pop(seq_id, None) is not None:
-                self.ram_bytes -= run.size_of(seq_id - run.seq_id)
-            self._places.pop(seq_id, None)
-        self.count -= run.count
-        self.size_bytes -= run.size_bytes
-        return run
-
-    def _run_of(self, group: list[int]) -> MsgStatus:
-        """A status of its own for neighbours that are alike."""
-        first = group[0]
-        entries = [self._ram[seq_id] for seq_id in group] if first in self._ram else None
-        status = self._places.get(first)
-        if status is not None:
-            run = status.part_for(first, len(group))
-            run.msg = entries
-        else:
-            assert entries is not None
-            size = sum([len(entry[1]) for entry in entries]) - len(entries)
-            persist_to = places.MSG_STORE if self._is_large(entries[0]) else places.QUEUE_STORE
-            run = MsgStatus(first, len(group), entries, entries[0][2], -1, size, persist_to)
-        run.is_delivered = True
-        return run
 
     # --- memory -------------------------------------------------------------------------------------
 
     def evict(self, quota: int) -> int:
         """Let go of bodies, the youngest first (VQ-15); return how many."""
-        chosen = sorted(nlargest(quota, self._ram))
         evicted = 0
-        group: list[int] = []
-        for seq_id in chosen:
-            if group and not self._alike(group[-1], seq_id):
-                evicted += self._evict_group(group)
-                group = []
-            group.append(seq_id)
-        if group:
-            evicted += self._evict_group(group)
-        return evicted
-
-    def _evict_group(self, group: list[int]) -> int:
-        status = self._places.get(group[0])
-        if status is None:
-            for part in self._homes.write_out(self._run_of(group)):
+        for first in nlargest(quota, self._in_ram):
+            run = self._runs[first]
+            if not run.is_written():
+                continue
+            count = min(run.count, quota - evicted)
+            run = self._take(run, run.last_seq_id() + 1 - count, count)
+            for part in [run] if run.can_forget_bodies() else self._homes.write_out(run):
                 part.forget_bodies()
-                self._places.update(dict.fromkeys(range(part.seq_id, part.seq_id + part.count), part))
-        elif not status.is_written():
-            return 0
-        for seq_id in group:
-            self.ram_bytes -= len(self._ram.pop(seq_id)[1]) - 1
-        return len(group)
+                self._add(part)
+            evicted += count
+            if evicted >= quota:
+                break
+        return evicted
 
     # --- looking ------------------------------------------------------------------------------------
 
+    def runs(self) -> list[MsgStatus]:
+        """All runs, in order; not to be changed."""
+        return [self._runs[first] for first in sorted(self._runs)]
+
     def seq_ids(self) -> list[int]:
         """All of them, in order."""
-        return sorted(self._ram.keys() | self._places.keys())
+        return [seq_id for run in self.runs() for seq_id in range(run.seq_id, run.seq_id + run.count)]
 
     def entry(self, seq_id: int) -> Entry | None:
         """One message, read if need be; None when it is not pending, or damaged."""
-        entry = self._ram.get(seq_id)
-        if entry is not None:
-            return entry
-        status = self._places.get(seq_id)
-        if status is None:
+        run = self._find(seq_id)
+        if run is None:
             return None
-        return self._homes.read(status.part_for(seq_id, 1))[0]
-
-    def status(self, seq_id: int) -> MsgStatus | None:
-        """Where a message is on disk; None when it is in RAM only."""
-        return self._places.get(seq_id)
+        if run.msg is not None:
+            return run.msg[run.start + seq_id - run.seq_id]
+        return self._homes.read(run.part_for(seq_id, 1))[0]
 
     def persistent_runs(self) -> list[MsgStatus]:
-        """Runs of the persistent messages, in order, without bodies; for a checkpoint."""
-        runs: list[MsgStatus] = []
-        first = count = 0
-        of: MsgStatus | None = None
-        for seq_id in sorted(self._places):
-            status = self._places[seq_id]
-            if not status.is_persistent:
-                continue
-            if status is of and seq_id == first + count:
-                count += 1
-                continue
-            if of is not None:
-                runs.append(of.part_for(first, count))
-            first, count, of = seq_id, 1, status
-        if of is not None:
-            runs.append(of.part_for(first, count))
-        return runs
+        """Runs of the persistent messages, in order; not to be changed."""
+        return [run for run in self.runs() if run.is_persistent]
 
-    def transient_seq_ids(self) -> list[int]:
-        """Those that no checkpoint keeps."""
-        return [
-            seq_id
-            for seq_id in self._ram.keys() | self._places.keys()
-            if seq_id not in self._places or not self._places[seq_id].is_persistent
-        ]
+    def transient_runs(self) -> list[MsgStatus]:
+        """Those that no checkpoint keeps; not to be changed."""
+        return [run for run in self._runs.values() if not run.is_persistent]
 
     def runs_between(self, start: int, stop: int) -> list[MsgStatus]:
-        """Where the messages of a stretch are that are on disk: each a run of its own, without its body."""
+        """Copies of the runs that have messages in a stretch."""
         return [
-            self._places[seq_id].part_for(seq_id, 1)
-            for seq_id in self.seq_ids()
-            if start <= seq_id < stop and seq_id in self._places
+            run.part_for(run.seq_id, run.count)
+            for run in self.runs()
+            if run.seq_id < stop and run.last_seq_id() >= start
         ]
 
-    def replace(self, status: MsgStatus) -> None:
-        """Messages that lie elsewhere now."""
-        for seq_id in range(status.seq_id, status.seq_id + status.count):
-            self._places[seq_id] = status
+    def replace(self, part: MsgStatus) -> None:
+        """Messages that lie elsewhere now; they are those of one run."""
+        run = self._find(part.seq_id)
+        assert run is not None
+        self._take(run, part.seq_id, part.count)
+        self._add(part)
 
     def check_invariants(self) -> None:
-        seq_ids = self.seq_ids()
-        assert len(seq_ids) == self.count, "1: the number of pending messages"
-        sizes = 0
-        for seq_id in seq_ids:
-            entry = self._ram.get(seq_id)
-            status = self._places.get(seq_id)
-            if entry is not None:
-                sizes += len(entry[1]) - 1
-                assert status is None or status.size_of(seq_id - status.seq_id) == len(entry[1]) - 1, "3: a size"
-            else:
-                assert status is not None and status.can_forget_bodies(), "1: a body that is nowhere"
-                sizes += status.size_of(seq_id - status.seq_id)
-        assert sizes == self.size_bytes, "3: pending bytes"
-        assert sum([len(entry[1]) - 1 for entry in self._ram.values()]) == self.ram_bytes, "3: pending bytes in RAM"
+        runs = self.runs()
+        last = -1
+        for run in runs:
+            assert last < run.seq_id and run.count <= BUCKET, "1: runs overlap, or are too long"
+            last = run.last_seq_id()
+            assert run.seq_id in self._starts[run.seq_id // BUCKET], "2: a run that is not in its bucket"
+            assert (run.seq_id in self._in_ram) == (run.msg is not None), "2: runs in RAM"
+            assert run.msg is not None or run.can_forget_bodies(), "4: a body that is nowhere"
+        assert sum([len(starts) for starts in self._starts.values()]) == len(runs), "2: a bucket of what is gone"
+        in_ram = [run for run in runs if run.msg is not None]
+        assert sum([run.count for run in runs]) == self.count, "3: pending messages"
+        assert sum([run.size_bytes for run in runs]) == self.size_bytes, "3: pending bytes"
+        assert sum([run.count for run in in_ram]) == self._ram_count, "3: pending messages in RAM"
+        sizes = [len(entry[1]) - 1 for run in in_ram for entry in run.entries()]
+        assert sum(sizes) == self.ram_bytes, "3: pending bytes in RAM"
 
 
-def expiry_of(entry: Entry) -> int:
-    return -1 if entry[2] is None else entry[2].expiry_ms
+def spans(seq_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbours that follow each other, as (first, behind the last), in the order given."""
+    if isinstance(seq_ids, range) and seq_ids.step == 1:
+        return [(seq_ids.start, seq_ids.stop)] if seq_ids else []
+    found: list[tuple[int, int]] = []
+    start = end = -1
+    for seq_id in seq_ids:
+        if seq_id == end:
+            end += 1
+            continue
+        if end > start:
+            found.append((start, end))
+        start, end = seq_id, seq_id + 1
+    if end > start:
+        found.append((start, end))
+    return found

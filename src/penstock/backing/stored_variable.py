@@ -8,7 +8,7 @@ queue needs, and for `move_home`, from the oldest message on.
 Invariants
   1. A snapshot is true for every row that is in the journal, and for no other.
   2. Below `_home_below` no live message has its body in the journal.
-  3. A snapshot holds no transient message: what is in RAM is gone by the next start, what has a slot says so there.
+  3. A snapshot holds no transient message: what its live map shows is what comes back.
 
 Crash: bodies that were copied, and not yet named by a checkpoint, are copied again. It does not decide when to move.
 """
@@ -61,10 +61,13 @@ class StoredVariable(StoredQueue):
         for status in zone_views.runs_in_ram(queue.zones):
             if status.is_persistent:
                 runs.append(status)
-            elif not status.index_on_disk:
+            else:
                 state.live.remove(status.seq_id, status.count)
-        for seq_id in queue.pending.transient_seq_ids():
-            state.live.remove(seq_id, 1)
+        for status in queue.pending.transient_runs():
+            state.live.remove(status.seq_id, status.count)
+        transients = queue.homes.transients
+        transients.remove(transients.low, queue.live.low - transients.low)
+        state.live.remove_all(transients)
         runs.sort(key=_seq_id_of)
         state.runs = [status.run_place() for status in runs]
         self._doomed.extend(queue.homes.doomed())

@@ -68,7 +68,7 @@ class VariableBackingQueue(BackingQueue):
     ) -> None:
         """`queue_no` is the queue's number in the journal, -1 for a queue that is not durable."""
         self.queue_no = queue_no
-        self.durable = queue_no >= 0
+        self.durable = homes.is_durable = queue_no >= 0
         self.homes = homes
         self.live = LiveMap(homes.slots)
         self.pending = PendingAcks(homes)

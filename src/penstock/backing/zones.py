@@ -265,7 +265,6 @@ class Zones:
             if part.missing or stop >= self.delta_end:
                 self._count_missing(stop)
         if not self.delta_count:
-            self._drop_outdated()
             self.q3.extend(self.q2)
             self.q2.clear()
 
@@ -287,23 +286,15 @@ class Zones:
         )
 
     def _count_missing(self, start: int) -> None:
-        """There cannot be more messages in the delta than are live from `start` on; fewer there may be.
+        """Slots are damaged: no more messages can be in the delta than are live from `start` on.
 
-        Slots that are gone may have been those of old transient messages, which nobody counts. So what is missing is
-        known for sure only when the delta comes to its end.
+        Pending ones are live as well. So what is missing is known for sure only when the delta comes to its end.
         """
         there = sum([count for _, count in self._live.live_runs(start, self.delta_end)])
         if self.delta_count > there:
             self.ready_count -= self.delta_count - there
             self.delta_count = there
             self.recount_due = True
-
-    def _drop_outdated(self) -> None:
-        """The delta is used up: what is left of its range was transient, in an earlier life of the queue."""
-        for first, count in self._live.live_runs(self.delta_start, min(self.delta_end, self.transient_threshold)):
-            for seq_id in range(first, first + count):
-                if seq_id not in self._pending:
-                    self._live.remove(seq_id, 1)
 
     # --- all of it --------------------------------------------------------------------------------------
 
@@ -322,9 +313,6 @@ class Zones:
             self.delta_count = there
             self.recount_due = True
         if not self.delta_count:
-            # Old transient messages.
-            for first, length in uncovered:
-                self._live.remove(first, length)
             self.q3.extend(betas)
             return
         for status in betas:
