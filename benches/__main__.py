@@ -41,9 +41,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="CASE,...", help="only these cases")
     parser.add_argument("--seconds", type=float, help="length of one repeat (3; quick: 1)")
     parser.add_argument("--repeats", type=int, help="repeats of each case for each broker (3; quick: 2)")
-    parser.add_argument("--quick", action="store_true", help="a first impression in about two minutes")
+    parser.add_argument("--quick", action="store_true", help="a first impression in about four minutes")
     parser.add_argument(
-        "--large", action="store_true", help="backlogs and restarts as well, another ten minutes (and 4 GiB of memory)"
+        "--large", action="store_true", help="backlogs and restarts as well: eleven more minutes, 4 GiB of memory"
     )
     parser.add_argument(
         "--backlog",

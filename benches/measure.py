@@ -19,28 +19,37 @@ SETTLE_S: Final = 1.0
 HELD_BACK_S: Final = 1.0
 # A publisher at most so much faster than its slow consumer runs at the consumer's speed.
 HELD_TO_CONSUMER: Final = 1.5
-# The disk's own rate is measured for this part of a repeat, with writes of this size: a message.
-SYNC_SHARE: Final = 0.5
+# The disk's own rate is measured for this part of a repeat before and after it, with writes of this size: a message.
+SYNC_SHARE: Final = 0.3
 SYNC_BYTES: Final = 100
 
 
 def measure_load(broker: Broker, case: Case, number: int, seconds: float) -> Repeat:
-    metrics: dict[str, float] = {}
-    if case.kind is Kind.ROUND_TRIP:
-        metrics["disk_syncs_per_s"] = disk_syncs_per_s(broker.folder, seconds * SYNC_SHARE, SYNC_BYTES)
     usage, counts = run_load(broker.pid, broker.port, max(seconds, case.seconds_min), case.arguments, broker.nice)
     error = counts.get("error") or unaccounted(counts, counts["published"])
+    metrics: dict[str, float] = {}
     if error is not None:
         error = f"{error}; the broker's last words: {broker.last_words()}"
-        metrics = {}
     else:
-        metrics |= load_metrics(usage, counts)
+        metrics = load_metrics(usage, counts)
         if case.kind is Kind.MEMORY and (held := held_back(counts)) is not None:
-            metrics["held_back"] = float(held)
-        if case.kind is Kind.ROUND_TRIP:
-            metrics["share_of_disk"] = metrics["confirmed_per_s"] / metrics["disk_syncs_per_s"]
+            # A broker that pages to disk has no reason to hold anybody back while its memory stays within the limit.
+            metrics["held_back"] = float(held or usage.rss_peak_bytes <= MEMORY_LIMIT_BYTES)
     raw = {"load": counts, "usage": usage_fields(usage)}
     return Repeat(broker.name, case.name, number, metrics, usage.foreign_share, error, raw)
+
+
+def measure_round_trip(broker: Broker, case: Case, number: int, seconds: float) -> Repeat:
+    """The load between two looks at the disk, whose mood changes from second to second."""
+    before = disk_syncs_per_s(broker.folder, seconds * SYNC_SHARE, SYNC_BYTES)
+    repeat = measure_load(broker, case, number, seconds)
+    after = disk_syncs_per_s(broker.folder, seconds * SYNC_SHARE, SYNC_BYTES)
+    if repeat.error is None:
+        disk = (before + after) / 2
+        share = repeat.metrics["confirmed_per_s"] / disk
+        repeat.metrics.update(disk_syncs_per_s=disk, share_of_disk=share)
+        repeat.raw["disk_syncs_per_s"] = [before, after]
+    return repeat
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TextIO
 from benches.backlog import measure_backlog, measure_restart
 from benches.brokers import Broker, BrokerError
 from benches.cases import DISK_KINDS, FRESH_KINDS, MEMORY_LIMIT_BYTES, Case, Kind
-from benches.measure import measure_load, measure_spawn
+from benches.measure import measure_load, measure_round_trip, measure_spawn
 from benches.progress import Progress
 from benches.summary import PENSTOCK, Repeat, Summary
 
@@ -101,4 +101,5 @@ class Runner:
             broker.stop()  # what an earlier flood left in memory would hold this publisher back from the start
         if not broker.alive():  # at first, and after a crash
             broker.start()
-        return measure_load(broker, case, number, self.plan.seconds)
+        measure = measure_round_trip if case.kind is Kind.ROUND_TRIP else measure_load
+        return measure(broker, case, number, self.plan.seconds)
