@@ -52,7 +52,7 @@ def memory(case: str) -> tuple[Target, Target]:
     # The limit counts messages; the interpreter itself and the allocator's slack come on top.
     bound = MEMORY_LIMIT_BYTES * 1.5 / MIB
     return (
-        Target(case, "held_back", 1.0, True, False, "publisher held back, or memory within the limit (1 = in every repeat)"),
+        Target(case, "held_back", 1.0, True, False, "publisher held back, or memory within the limit (1 = always)"),
         Target(case, "rss_peak_mib", bound, False, False, f"peak RSS, MiB (limit {MEMORY_LIMIT_BYTES // MIB})"),
     )
 

@@ -1,15 +1,16 @@
 """What a channel has delivered and the client has not yet settled, by delivery tag.
 
-What it owns: a dict from delivery tag to the *run* that the message was delivered in. Tags of a run are consecutive, as
-are its seq_ids, so the run only keeps the difference between the two; adding a run of n messages makes one object, and
-an ack of many tags is answered with few spans.
+What it owns: stretches of consecutive tags that were delivered together, found by the first tag of each. Tags of a
+delivered run are consecutive, as are its seq_ids, so the run only keeps the difference between the two. Adding a run
+makes one stretch, and settling it as a whole costs the same for one tag and for hundreds; settling a part cuts it. Tags
+in the middle of a stretch are found through buckets of neighbouring tags.
 
 Life of the data: `add` at delivery; `take`, `take_through` at ack, nack, reject; `take_all` when the channel closes or
 recovers.
 
 Invariants
-  1. A tag is in the dict exactly from its delivery to its settling.
-  2. No tag below `_lowest` is in the dict.
+  1. A tag is in exactly one stretch from its delivery to its settling, and in none otherwise.
+  2. No stretch begins below `_lowest`, and none is longer than a bucket.
   3. Tags grow: a run that is added starts above all tags that were ever added.
 Nothing survives a crash: the backing queue knows what was pending. It does not talk to queues: callers do.
 """
@@ -39,45 +40,90 @@ class UnackedRun:
 
 # Consecutive messages of one run: (run, first seq_id, count).
 Span = tuple[UnackedRun, int, int]
+# Consecutive tags: (run, count); the first tag is the key.
+Stretch = tuple[UnackedRun, int]
 
-# Numbers are tried one by one unless so many times fewer are known. A client that leaves its oldest delivery unsettled
-# for hours and then settles all must not cost a look at every tag of those hours.
-SPARSE_FACTOR: Final = 8
+# Tags per bucket: as many as are delivered at once.
+BUCKET: Final = 256
 
 
 @final
 class Unacked:
     """The unsettled deliveries of one channel."""
 
-    __slots__ = ("_lowest", "_runs")
+    __slots__ = ("_count", "_lowest", "_starts", "_stretches")
 
     def __init__(self) -> None:
-        self._runs: dict[int, UnackedRun] = {}
+        self._stretches: dict[int, Stretch] = {}
+        # First tags by bucket.
+        self._starts: dict[int, set[int]] = {}
+        self._count = 0
         self._lowest = 1
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return self._count
 
     def add(self, first_tag: int, count: int, run: UnackedRun) -> None:
-        if count == 1:
-            self._runs[first_tag] = run
+        while count > BUCKET:
+            self._put(first_tag, BUCKET, run)
+            first_tag += BUCKET
+            count -= BUCKET
+        self._put(first_tag, count, run)
+
+    def _put(self, first_tag: int, count: int, run: UnackedRun) -> None:
+        self._stretches[first_tag] = (run, count)
+        self._count += count
+        bucket = first_tag // BUCKET
+        starts = self._starts.get(bucket)
+        if starts is None:
+            self._starts[bucket] = {first_tag}
         else:
-            self._runs.update(dict.fromkeys(range(first_tag, first_tag + count), run))
+            starts.add(first_tag)
+
+    def _start_of(self, tag: int) -> int:
+        """The first tag of the stretch that has this one; -1 when it is unknown."""
+        if tag in self._stretches:
+            return tag
+        bucket = tag // BUCKET
+        for number in (bucket, bucket - 1):
+            for start in self._starts.get(number, ()):
+                if start < tag < start + self._stretches[start][1]:
+                    return start
+        return -1
+
+    def _cut(self, start: int, first_tag: int, last_tag: int) -> Span:
+        """Take tags out of a stretch, at most up to its end; what is left of it stays."""
+        run, count = self._stretches.pop(start)
+        bucket = start // BUCKET
+        starts = self._starts[bucket]
+        starts.discard(start)
+        if not starts:
+            del self._starts[bucket]
+        self._count -= count
+        end = start + count
+        stop = min(end, last_tag + 1)
+        if first_tag > start:
+            self._put(start, first_tag - start, run)
+        if stop < end:
+            self._put(stop, end - stop, run)
+        return (run, first_tag + run.offset, stop - first_tag)
 
     def take(self, first_tag: int, last_tag: int) -> list[Span]:
         """Settle each of the tags; all must be known, or none is settled."""
-        runs = self._runs
-        run = runs.get(first_tag)
-        if run is None:
-            raise unknown_tag(first_tag)
-        if first_tag == last_tag:
-            del runs[first_tag]
-            spans = [(run, first_tag + run.offset, 1)]
-        else:
-            for tag in range(first_tag + 1, last_tag + 1):
-                if tag not in runs:
-                    raise unknown_tag(tag)
-            spans = self._pop(first_tag, last_tag)
+        tag = first_tag
+        starts: list[int] = []
+        while tag <= last_tag:
+            start = self._start_of(tag)
+            if start < 0:
+                raise unknown_tag(tag)
+            starts.append(start)
+            tag = start + self._stretches[start][1]
+        spans: list[Span] = []
+        tag = first_tag
+        for start in starts:
+            span = self._cut(start, tag, last_tag)
+            spans.append(span)
+            tag += span[2]
         if first_tag == self._lowest:
             self._lowest = last_tag + 1
         return spans
@@ -86,54 +132,32 @@ class Unacked:
         """Settle every tag up to this one, which must be known; 0 stands for all there are."""
         if tag == 0:
             return self.take_all()
-        if tag not in self._runs:
+        if self._start_of(tag) < 0:
             raise unknown_tag(tag)
-        return self._pop_through(tag)
+        return self._take_through(tag)
 
     def take_all(self) -> list[Span]:
         """Settle all, in the order of delivery."""
-        if not self._runs:
+        if not self._stretches:
             return []
-        spans = self._pop_through(max(self._runs))
-        assert not self._runs
+        last = max(self._stretches)
+        spans = self._take_through(last + self._stretches[last][1] - 1)
+        assert not self._stretches
         return spans
 
-    def _pop_through(self, last_tag: int) -> list[Span]:
-        if last_tag - self._lowest < SPARSE_FACTOR * len(self._runs):
-            spans = self._pop(self._lowest, last_tag)
-        else:
-            spans = self._pop_sparse(last_tag)
+    def _take_through(self, last_tag: int) -> list[Span]:
+        spans: list[Span] = []
+        tag = self._lowest
+        # Clients that settle in order have no holes: one stretch follows the other.
+        while tag <= last_tag and tag in self._stretches:
+            span = self._cut(tag, tag, last_tag)
+            spans.append(span)
+            tag += span[2]
+        if tag <= last_tag:
+            for start in sorted([start for start in self._stretches if start <= last_tag]):
+                spans.append(self._cut(start, start, last_tag))
         self._lowest = last_tag + 1
-        return spans
-
-    def _pop(self, first_tag: int, last_tag: int) -> list[Span]:
-        """Take out what is known from first to last, looking at every number in between."""
-        spans: list[Span] = []
-        pop = self._runs.pop
-        current: UnackedRun | None = None
-        start = first_tag
-        for tag in range(first_tag, last_tag + 1):
-            run = pop(tag, None)
-            if run is current:
-                continue
-            if current is not None:
-                spans.append((current, start + current.offset, tag - start))
-            current = run
-            start = tag
-        if current is not None:
-            spans.append((current, start + current.offset, last_tag + 1 - start))
-        return spans
-
-    def _pop_sparse(self, last_tag: int) -> list[Span]:
-        """Take out what is known up to last, looking at known tags only: their numbers may be far apart."""
-        tags = sorted([tag for tag in self._runs if tag <= last_tag])
-        spans: list[Span] = []
-        start = 0
-        for index in range(1, len(tags) + 1):
-            if index == len(tags) or tags[index] != tags[index - 1] + 1:
-                spans.extend(self._pop(tags[start], tags[index - 1]))
-                start = index
-        return spans
+        return joined(spans)
 
     def restore(self, spans: list[Span]) -> None:
         """Make taken deliveries unsettled again."""
@@ -141,6 +165,20 @@ class Unacked:
             first_tag = first_seq_id - run.offset
             self.add(first_tag, count, run)
             self._lowest = min(self._lowest, first_tag)
+
+
+def joined(spans: list[Span]) -> list[Span]:
+    """Spans that follow each other in one run as one."""
+    if len(spans) < 2:
+        return spans
+    found = spans[:1]
+    for run, first_seq_id, count in spans[1:]:
+        last_run, last_first, last_count = found[-1]
+        if run is last_run and last_first + last_count == first_seq_id:
+            found[-1] = (run, last_first, last_count + count)
+        else:
+            found.append((run, first_seq_id, count))
+    return found
 
 
 def unknown_tag(tag: int) -> ChannelException:

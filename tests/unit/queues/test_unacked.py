@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 from queue_house import House, Inbox
 
 from penstock.errors import ChannelException
-from penstock.queues.unacked import SPARSE_FACTOR, Span, Unacked, UnackedRun
+from penstock.queues.unacked import BUCKET, Span, Unacked, UnackedRun
 
 
 class Deliveries:
@@ -119,12 +120,12 @@ def test_what_is_restored_out_of_order_is_taken_in_the_order_of_delivery(channel
 
 
 def test_few_deliveries_far_apart_are_found_as_well(channel: Deliveries) -> None:
-    far = 10 * SPARSE_FACTOR
+    far = 10 * BUCKET
     channel.deliver(0, far)
-    channel.deliver(1000, 3)
+    channel.deliver(9000, 3)
     channel.unacked.take(2, far)
-    assert numbers(channel.unacked.take_through(far + 2)) == [(0, 1), (1000, 2)]
-    assert numbers(channel.unacked.take_all()) == [(1002, 1)]
+    assert numbers(channel.unacked.take_through(far + 2)) == [(0, 1), (9000, 2)]
+    assert numbers(channel.unacked.take_all()) == [(9002, 1)]
 
 
 def test_an_old_delivery_left_open_does_not_make_a_later_settlement_look_at_every_tag_since() -> None:
@@ -135,3 +136,34 @@ def test_an_old_delivery_left_open_does_not_make_a_later_settlement_look_at_ever
     channel.deliver(500, 2)
     assert numbers(channel.unacked.take_all()) == [(0, 1), (500, 2)]
     assert len(channel.unacked) == 0
+
+
+def test_tags_are_settled_as_a_list_of_them_would_be() -> None:
+    """Against a dict of single tags, with stretches longer than a bucket, parts settled and put back."""
+    for seed in range(150):
+        dice = random.Random(seed)
+        channel = Deliveries()
+        known: dict[int, int] = {}
+        for _ in range(40):
+            first, last = sorted((dice.randint(1, channel.next_tag + 1), dice.randint(1, channel.next_tag + 1)))
+            what = dice.choice(["deliver", "take", "through"])
+            if what == "deliver":
+                count = dice.choice([1, 2, 7, BUCKET + 40])
+                seq_id = dice.randrange(100) * 10_000
+                known.update(enumerate(range(seq_id, seq_id + count), channel.next_tag))
+                channel.deliver(seq_id, count)
+                continue
+            wanted = range(first, last + 1) if what == "take" else [tag for tag in sorted(known) if tag <= last]
+            if not all(tag in known for tag in wanted) or last not in known:
+                with pytest.raises(ChannelException):
+                    channel.unacked.take(first, last) if what == "take" else channel.unacked.take_through(last)
+                continue
+            spans = channel.unacked.take(first, last) if what == "take" else channel.unacked.take_through(last)
+            taken = [number for _, seq_id, count in spans for number in range(seq_id, seq_id + count)]
+            assert taken == [known[tag] for tag in wanted]
+            if dice.random() < 0.3:
+                channel.unacked.restore(spans)
+            else:
+                for tag in wanted:
+                    del known[tag]
+            assert len(channel.unacked) == len(known)
