@@ -7,6 +7,7 @@
 PYTHON ?= python3
 WORKERS ?= auto
 FUZZ_SECONDS ?= 300
+CYCLES ?= 30
 ARGS ?=
 
 VENV := .venv
@@ -18,7 +19,7 @@ PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile -p test
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated tidy unit bench clients fuzz format clean
+.PHONY: help run test check static lint types generated tidy unit bench clients fuzz crash format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +58,9 @@ clients: $(VENV)/dev.stamp ## Run the integration tests that py-amqp, kombu and 
 
 fuzz: $(VENV)/dev.stamp ## Feed the broker bad input for FUZZ_SECONDS (300)
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -p tests.not_run --timeout 0 tests/fuzz $(ARGS)
+
+crash: $(VENV)/dev.stamp ## Kill a broker under load CYCLES times (30) and check what it kept; goes on where it was
+	$(PY) -m tests.crash --cycles $(CYCLES) $(ARGS)
 
 format: $(VENV)/dev.stamp ## Format the code and repair what ruff can repair
 	$(PY) -m ruff check --fix

@@ -241,3 +241,21 @@ class VariableHouse:
 
 def seq_ids(runs: Sequence[MsgStatus]) -> list[int]:
     return [seq_id for run in runs for seq_id in range(run.seq_id, run.seq_id + run.count)]
+
+
+def fill_all_zones(house: VariableHouse) -> None:
+    """Messages 0 to 20, some in each zone; for houses with five slots that do not page by themselves."""
+    house.numbered(0, 9)
+    house.push_alphas(4)
+    house.numbered(10, 19)
+    house.push_alphas(8)
+    house.push_betas(100)
+    house.push_alphas(1)
+    house.numbered(20, 20)
+    assert house.zones() == {
+        "q4": [0, 1, 2, 3, 4, 5],
+        "q3": [6, 7, 8, 9],
+        "delta": [10, 11, 12, 13, 14, 15, 16, 17],
+        "q2": [18],
+        "q1": [19, 20],
+    }

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.crash.link import Link
+
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 120.0
 STOP_S = 60.0
@@ -26,28 +28,26 @@ class BrokerProcess:
         self,
         data_dir: Path,
         log: Path,
-        small: bool = False,
         arguments: Sequence[str] = (),
         prefix: Sequence[str] = (),
-        user: int | None = None,
+        module: str = "penstock",
     ) -> None:
-        """`small`: with the limits of `small_store`. `prefix`: a command that runs the broker, such as strace."""
-        module = "tests.crash.small_store" if small else "penstock"
+        """`prefix`: a command that runs the broker, such as strace. `module`: what stands in for `penstock`."""
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("PENSTOCK_", "RABBITMQ_"))}
+        options = ["--port", "0", "--data-dir", str(data_dir), *arguments]
         self.log = log
         self._started_s = time.monotonic()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", module, "serve", "--port", "0", "--json"]
-                + ["--data-dir", str(data_dir), *arguments],
+                [*prefix, sys.executable, "-m", module, "serve", "--json", *options],
                 cwd=ROOT,
                 env=kept,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=output,
                 start_new_session=True,
-                user=user,
             )
+        self._links: list[Link] = []
         self.ready_line: dict[str, Any] = {}
         self.ready_s = 0.0
 
@@ -61,9 +61,11 @@ class BrokerProcess:
 
     def wait_until_ready(self) -> BrokerProcess:
         assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], START_S)[0], f"not ready within {START_S} s: {self.text}"
-        line = self.process.stdout.readline()
-        assert line, f"it ended before it was ready:\n{self.text}"
+        ready, _, _ = select.select([self.process.stdout], [], [], START_S)
+        line = self.process.stdout.readline() if ready else b""
+        if not line:
+            self.kill()
+            raise AssertionError(f"not ready; exit code {self.process.returncode}:\n{self.text[-4000:]}")
         self.ready_s = time.monotonic() - self._started_s
         self.ready_line = json.loads(line)
         return self
@@ -81,6 +83,12 @@ class BrokerProcess:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
+    def connect(self) -> Link:
+        """A client, which goes with the broker."""
+        link = Link(self.port)
+        self._links.append(link)
+        return link
+
     def children(self) -> list[int]:
         """Processes that the broker has started."""
         return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
@@ -97,8 +105,10 @@ class BrokerProcess:
     def kill(self) -> None:
         """As the kernel does it when memory is short: nothing of the broker runs any more."""
         if self.process.poll() is None:
-            self.process.kill()
+            # It leads a group: a prefix does not take the broker with it.
+            os.killpg(self.process.pid, signal.SIGKILL)
         self._collect()
+        self._drop_links()
 
     def terminate(self) -> None:
         """Ask it to stop; does not wait."""
@@ -110,8 +120,14 @@ class BrokerProcess:
         return code
 
     def stop(self) -> int:
+        """A clean stop, which does not have to wait for clients."""
+        self._drop_links()
         self.terminate()
         return self.wait_for_exit()
+
+    def _drop_links(self) -> None:
+        for link in self._links:
+            link.drop()
 
     def _collect(self) -> None:
         self.process.wait(STOP_S)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 from tests.crash.record import CLEAN_END, PERSISTENT, Copy, Delivered, Moment, Record, Session, Settled, Transaction
@@ -104,7 +105,7 @@ class Checker:
                     self.record.anomaly("resurrected", f"{copy} settled at {settled}, gone since {gone}, {deliveries}")
 
     def _gone_since(self, settled: Settled) -> Moment | None:
-        """From when on it cannot come back. None when it was not settled at all."""
+        """From when on it cannot come back, beyond this life. None when it is not known to be settled at all."""
         incarnation = settled.moment[0]
         later = (incarnation + 1, 0.0)
         if settled.transaction:
@@ -112,12 +113,13 @@ class Checker:
             if transaction.rolled_back:
                 return None
             return later if self._has_happened(transaction) else None
+        if settled.handled_s < 0:
+            # The connection may have ended with the ack on its way.
+            return None
         _, how = self.record.ends.get(incarnation, (0.0, ""))
-        if settled.handled_s >= 0:
-            confirmed_s = self.record.confirmed_until_s.get(incarnation, 0.0)
-            if how == CLEAN_END or confirmed_s > settled.handled_s:
-                return later
-        # Only while this broker lives.
+        if how == CLEAN_END or self.record.confirmed_until_s.get(incarnation, 0.0) > settled.handled_s:
+            return later
+        # While this broker lives.
         return (1 << 60, 0.0)
 
     # --- all in all -----------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class Checker:
         for lane, steps in lanes.items():
             steps.sort()
             tags = [tag for _, tag in steps]
-            for before, after in zip(tags, tags[1:], strict=False):
+            for before, after in pairwise(tags):
                 if after < before:
                     self.record.anomaly("order", f"{lane}: {after} after {before}")
                     break

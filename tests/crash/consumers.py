@@ -31,12 +31,9 @@ BARRIER = commands.Exchange.Declare(0, "amq.direct", "direct", passive=True)
 class Consumer(CrashClient):
     """Consumes from some queues on one channel."""
 
-    def __init__(
-        self, name: str, stage: Stage, folder: Path, rng: Random, queues: tuple[str, ...], may_drop: bool = True
-    ) -> None:
+    def __init__(self, name: str, stage: Stage, folder: Path, rng: Random, queues: tuple[str, ...]) -> None:
         super().__init__(name, stage, folder, rng)
         self._queues = queues
-        self._may_drop = may_drop
         self._taken: list[Delivery] = []
         stage.settled[name] = 0
 
@@ -58,7 +55,7 @@ class Consumer(CrashClient):
                 self.take_event(event)
             if self._taken:
                 link.send(b"".join(self._settle()))
-            if self._may_drop and self.rng.random() < 0.0005:
+            if self.stage.clients_vanish and self.rng.random() < 0.0005:
                 link.drop()
                 self.add("info dropped")
                 return

@@ -6,7 +6,10 @@ the machine has a part in it: what counts is the history, the log and the data f
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -48,6 +51,11 @@ class Round:
     seed: int
     cycles: int
     small: bool = False
+    # Only clean stops, and clients that take all that they were sent.
+    clean: bool = False
+    # For `penstock serve`.
+    arguments: Sequence[str] = ()
+    # From the start of each process until it was ready.
     ready_s: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
@@ -76,13 +84,24 @@ class Driver:
         self._incarnation = -1
 
     def run(self) -> None:
+        # So many threads should not wait long for each other.
+        interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(0.0005)
+        try:
+            self._run()
+        finally:
+            sys.setswitchinterval(interval_s)
+
+    def _run(self) -> None:
         publishers: list[CrashClient] = make_publishers(self._stage, self._round.histories, self._rng)
         publishers.append(Definer(self._stage, self._round.histories, Random(self._rng.getrandbits(64))))
         consumers = make_consumers(self._stage, self._round.histories, self._rng)
+        self._stage.clients_vanish = not self._round.clean
         try:
             with self._start() as broker:
                 declare_all(broker.port)
-                self._end(broker, KILL)
+                # With arguments it may be a broker that promises less: what follows needs the queues.
+                self._end(broker, TERM if self._round.clean or self._round.arguments else KILL)
             for client in (*publishers, *consumers):
                 client.start()
             for _ in range(self._round.cycles):
@@ -94,16 +113,18 @@ class Driver:
             self._round.failures += self._stage.failures
 
     def _cycle(self) -> None:
-        if self._rng.random() < EARLY_KILL_SHARE:
+        how = TERM if self._round.clean else self._rng.choices(ENDS, WEIGHTS)[0]
+        if not self._round.clean and self._rng.random() < EARLY_KILL_SHARE:
             self._kill_early()
-        self._stage.consumers_rest = self._rng.random() < 0.3
+        self._stage.consumers_rest = self._rng.random() < 0.5
+        self._stage.publishers_wait = self._rng.random() < 0.5
         with self._start() as broker:
             self._stage.broker_is_up(Place(self._incarnation, broker.port))
             # Often soon, when clients are just coming back; never so late that nothing else is done.
             if not broker.runs_for(self._rng.choice((0.05, 0.4, 1.0, 1.6)) * self._rng.random()):
                 raise AssertionError(f"the broker ended by itself:\n{broker.text[-4000:]}")
             self._stage.consumers_rest = False
-            self._end(broker, self._rng.choices(ENDS, WEIGHTS)[0])
+            self._end(broker, how)
 
     def _start(self) -> BrokerProcess:
         self._incarnation += 1
@@ -119,7 +140,8 @@ class Driver:
             broker.runs_for(0.15 + 0.35 * self._rng.random())
 
     def _spawn(self) -> BrokerProcess:
-        return BrokerProcess(self._round.data_dir, self._round.log, self._round.small)
+        module = "tests.crash.small_store" if self._round.small else "penstock"
+        return BrokerProcess(self._round.data_dir, self._round.log, self._round.arguments, module=module)
 
     def _end(self, broker: BrokerProcess, how: str) -> None:
         # Noted first: what clients see of it comes later.
@@ -155,6 +177,13 @@ class Driver:
             audit(link, self._round.histories, self._history, self._incarnation)
             link.close()
             self._end(broker, TERM)
+        self._check_folder()
+
+    def _check_folder(self) -> None:
+        command = [sys.executable, "-m", "penstock", "fsck", str(self._round.data_dir)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FINISH_S)
+        if found.returncode != 0:
+            self._round.failures.append(f"penstock fsck ends with {found.returncode}:\n{found.stdout}{found.stderr}")
 
     def _drain(self, port: int, first: bool) -> None:
         history = History(self._round.histories, "drain" if first else "drain-again")

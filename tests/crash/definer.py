@@ -13,7 +13,7 @@ from random import Random
 from pamqp import commands
 
 from tests.crash.history import History, read_history
-from tests.crash.link import ChannelGone, Confirm, Link
+from tests.crash.link import ANSWER_S, ChannelGone, Confirm, Link
 from tests.crash.messages import body_of, publish_frames
 from tests.crash.stage import CrashClient, Stage
 
@@ -114,7 +114,12 @@ def _look(link: Link, what: str, number: int, is_there: bool) -> str:
 def _look_through(link: Link, queue: str, exchange: str) -> str:
     """Whether a message finds its way."""
     link.send(publish_frames(exchange, "", "audit", 0, 1, body_of("audit", 10)))
-    while not any(isinstance(event, Confirm) for event in link.take(1.0)):
-        pass
+    events: list[object] = []
+    while not any(isinstance(event, Confirm) for event in events):
+        events = link.take(ANSWER_S)
+        for event in events:
+            if isinstance(event, ChannelGone):
+                raise event
+        assert events, f"no confirm within {ANSWER_S} s"
     count = link.call(commands.Queue.Purge(0, queue), commands.Queue.PurgeOk).message_count
     return "" if count == 1 else f"{count} messages came through it"

@@ -37,7 +37,13 @@ class Publisher(CrashClient):
         return self.stage.publishers_finish
 
     def make(
-        self, exchange: str, key: str, queues: tuple[str, ...], transaction: str = "", made_from: str = "", mode: int = 2
+        self,
+        exchange: str,
+        key: str,
+        queues: tuple[str, ...],
+        transaction: str = "",
+        made_from: str = "",
+        mode: int = 2,
     ) -> bytes:
         """The frames of a new message."""
         self.tag += 1
@@ -67,12 +73,13 @@ class ConfirmPublisher(Publisher):
             if self.stage.is_full:
                 self._take(link, 0.02)
                 continue
-            link.send(b"".join([self._make() for _ in range(self.rng.randint(1, BURST_MAX))]))
+            burst_max, window = (3, 0) if self.stage.publishers_wait else (BURST_MAX, WINDOW)
+            link.send(b"".join([self._make() for _ in range(self.rng.randint(1, burst_max))]))
             self._take(link, 0.0)
-            while len(self._outstanding) > WINDOW:
+            while len(self._outstanding) > window:
                 self._take(link, 1.0)
             chance = self.rng.random()
-            if chance < 0.001:
+            if chance < 0.001 and self.stage.clients_vanish:
                 link.drop()
                 self.add("info dropped")
                 return

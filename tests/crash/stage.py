@@ -44,6 +44,10 @@ class Stage:
         self.consumers_finish = False
         # Consumers take nothing for a while, so that queues grow.
         self.consumers_rest = False
+        # Publishers send little and wait for each answer: then they know of a confirm as soon as they can.
+        self.publishers_wait = False
+        # Clients may leave without a word.
+        self.clients_vanish = True
         self.failures: list[str] = []
         # By client; their difference is about what is in the queues.
         self.published: dict[str, int] = {}

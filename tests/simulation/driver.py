@@ -84,7 +84,8 @@ class Driver:
             unit = token.units[queue.queue_id]
             if unit >= 0 and not queue.is_gone:
                 failed = self.node.store.failed
-                require(failed is None, f"a confirm came from {queue.name} after the disk has failed: {failed}")
+                is_known = unit < self.books.promised
+                require(is_known or failed is None, f"{queue.name} confirms although the disk has failed: {failed}")
                 self.books.promise(unit)
 
     # --- checks -------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from tests.simulation.books import Broken, require
 from tests.simulation.machine import Node
 from tests.simulation.verbs import Verbs
 
-# Calls that fail in some seeds; reads are left out, since what cannot be read is lost.
-FAILING_CALLS = ("pwrite", "fdatasync", "sync_dir", "create", "rename", "unlink", "truncate", "open")
+# Calls that fail in some seeds; those that read are left out, since what cannot be read is lost.
+FAILING_CALLS = ("pwrite", "fdatasync", "sync_dir", "create", "rename", "unlink", "truncate")
 STARTS_MAX = 6
 
 
@@ -29,6 +29,9 @@ class Lives(Verbs):
     # A sync has failed: what the page cache shows is not what the disk has.
     sync_failed = False
 
+    def may_fail(self) -> bool:
+        return self.is_faulty or self.files.plan.capacity_bytes is not None
+
     # --- ends ---------------------------------------------------------------------------------------
 
     def clean_restart(self) -> None:
@@ -36,10 +39,10 @@ class Lives(Verbs):
         try:
             is_clean = self.node.stop()
         except OSError as error:
-            require(self.is_faulty, f"the stop failed: {error!r}")
+            require(self.may_fail(), f"the stop failed: {error!r}")
             self.end_badly()
             return
-        require(is_clean or self.is_faulty, f"the stop failed: {self.node.store.failed} {self.node.store.alarm}")
+        require(is_clean or self.may_fail(), f"the stop failed: {self.node.store.failed} {self.node.store.alarm}")
         if is_clean:
             self.end_life()
             self.begin_life(self.files.kill(), True)
@@ -98,10 +101,8 @@ class Lives(Verbs):
         self.lsns.clear()
         for number in range(STARTS_MAX):
             self.files = files
-            if number < STARTS_MAX - 1 and self.rng.random() < 0.15:
-                files.plan.crash_at = self.rng.randint(1, 60)
-                files.plan.crash_after = self.rng.random() < 0.5
-                clean = clean and files.plan.crash_at > 60
+            if number < STARTS_MAX - 1:
+                self.plan_start(files)
             try:
                 self._start(files, clean)
             except SimCrash as crash:
@@ -111,32 +112,62 @@ class Lives(Verbs):
                 clean = False
                 continue
             except StartupError as error:
-                raise Broken(f"the node does not start: {error}") from error
+                if files.plan.capacity_bytes is None:
+                    raise Broken(f"the node does not start: {error}") from error
+                # The disk is full; somebody makes room.
+                self.calls += files.calls
+                files = files.kill()
+                files.plan.capacity_bytes = None
+                continue
             return
 
+    def plan_start(self, files: SimFiles) -> None:
+        """The power may fail while the node starts, or soon after."""
+        if self.rng.random() < 0.15:
+            files.plan.crash_at = self.rng.randint(1, 60)
+            files.plan.crash_after = self.rng.random() < 0.5
+
     def _start(self, files: SimFiles, clean: bool) -> None:
-        self.node = Node(files, self.clock, self.profile, self.rng)
-        self.node.open()
-        node = self.node
-        require(node.is_clean == clean or not clean, "the node was stopped cleanly, and does not know it")
+        self.node = node = Node(files, self.clock, self.profile, self.rng)
+        found = self.open_and_find(node)
+        require(node.is_clean or not clean, "the node was stopped cleanly, and does not know it")
+        cut = self.books.cut(found, node.definitions, clean)
+        self.trace(f"  started {'clean' if clean else 'dirty'} with cut {cut} of {self.books.promised}…{self.books.unit}")
+        self.books.restart(cut, clean)
+        require(set(self.books.queues) == set(node.queues), f"the queues are {set(node.queues)}")
+        for queue in node.queues.values():
+            self.check(queue)
+
+    def open_and_find(self, node: Node) -> dict[str, list[tuple[int, Entry]]]:
+        """Start a node; (seq_id, entry) of everything that is there, by the id of its queue."""
+        node.open()
         found: dict[str, list[tuple[int, Entry]]] = {}
         for queue in node.queues.values():
             contents = queue.contents()
             found[queue.queue_id] = [(seq_id, entry) for seq_id, entry, _ in contents]
             held = [seq_id for seq_id, _, pending in contents if pending]
             require(not held, f"messages of {queue.name} are pending after a start: {held}")
-        cut = self.books.cut(found, node.definitions, clean)
-        self.trace(f"  started {'clean' if clean else 'dirty'} with cut {cut} of {self.books.promised}…{self.books.unit}")
-        self.books.restart(cut, clean)
-        require(set(self.books.queues) == set(node.queues), f"the queues are {set(node.queues)}")
-        self._check_report()
-        for queue in node.queues.values():
-            self.check(queue)
-
-    def _check_report(self) -> None:
-        """Nothing was damaged, so nothing is said to be."""
-        wrong = [line for line in self.node.report if "never completed" not in line]
-        require(not wrong, f"damage is reported, and there is none: {wrong}")
-        for queue in self.node.queues.values():
+            counted = len(queue.messages)
+            require(counted == len(contents), f"{queue.name} counts {counted} messages, and shows {len(contents)}")
             lost = 0 if queue.max_priority else queue.messages.status()["lost"]
             require(lost == 0, f"{queue.name} has lost {lost} messages")
+        # Nothing was damaged, so nothing is said to be.
+        wrong = [line for line in node.report if "never completed" not in line]
+        require(not wrong, f"damage is reported, and there is none: {wrong}")
+        return found
+
+    def peek(self) -> None:
+        """What if it ended now? A copy of the machine goes down, once or twice; this one lives on."""
+        copy = self.files.copy()
+        files = copy if self.rng.random() < 0.3 and not self.sync_failed else copy.crash(self.rng.randrange)
+        for _ in range(self.rng.choice((1, 1, 2))):
+            node = Node(files, self.clock, self.profile, self.rng)
+            try:
+                found = self.open_and_find(node)
+                self.books.cut(found, node.definitions, False)
+                if self.rng.random() < 0.5:
+                    node.store.checkpoint_now()
+            except (StartupError, OSError) as error:
+                require(files.plan.capacity_bytes is not None, f"the node does not start: {error}")
+                return
+            files = files.crash(self.rng.randrange)

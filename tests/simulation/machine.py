@@ -174,7 +174,8 @@ class Node:
         for queue in self.queues.values():
             queue.messages.terminate()
         self.store.stop()
-        return self.store.failed is None and not self.store.checkpointer.failure
+        checkpointer = self.store.checkpointer
+        return self.store.failed is None and not checkpointer.failure and not checkpointer.is_running
 
     # --- changes of the definitions -----------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from penstock.store.options import StoreOptions
 HUGE = 1 << 40
 
 # Step → how often, relative to the others, when a seed has not left it out.
-WEIGHTS = {
+WEIGHTS: dict[str, float] = {
     "publish": 16,
     "publish_entries": 6,
     "fan_out": 5,
@@ -27,6 +27,7 @@ WEIGHTS = {
     "fetch": 12,
     "fetch_without_ack": 4,
     "ack": 10,
+    "consume": 4,
     "requeue": 5,
     "drop": 2,
     "drop_expired": 2,
@@ -45,22 +46,24 @@ WEIGHTS = {
     "resume": 2,
     "hibernate": 1,
     "time_out": 3,
-    "end_turn": 14,
+    "end_turn": 12,
+    "work": 8,
     "pass_moment": 5,
     "pass_while": 2,
-    "checkpoint": 3,
-    "roll": 2,
-    "compact": 3,
+    "checkpoint": 5,
+    "roll": 3,
+    "compact": 4,
     "answer_sync": 10,
     "run_callbacks": 6,
+    "peek": 5,
     "clean_restart": 1,
     "kill": 1,
     "lose_power": 1,
     "plan_crash": 2,
-    "plan_fault": 1,
+    "plan_fault": 1.5,
 }
 # Without these nothing happens.
-ALWAYS = ("publish", "end_turn", "answer_sync", "run_callbacks")
+ALWAYS = ("publish", "end_turn", "answer_sync", "run_callbacks", "peek")
 # Ways to begin a new life; a seed has at least one of them.
 RESTARTS = ("clean_restart", "kill", "lose_power", "plan_crash")
 
@@ -84,7 +87,7 @@ class Profile:
                 own_file_bytes=choice((120, HUGE)),
                 buffer_bytes=choice((1, 300, HUGE)),
             ),
-            index_slots=choice((2, 4, 8)),
+            index_slots=choice((2, 2, 4, 8)),
             embed_below=choice((0, 48, 48, 64)),
             checkpoint_bytes=choice((1, 800, 5000, HUGE)),
             checkpoint_s=choice((0.5, 5.0, 1e9)),
@@ -112,7 +115,7 @@ class Profile:
         self.callbacks_at_once = rng.random() < 0.6
         self.survival = choice((Survival.ANYTHING, Survival.ANYTHING, Survival.NOTHING, Survival.EVERYTHING))
         self.persistent_share = choice((0.3, 0.8, 1.0))
-        self.large_share = choice((0.0, 0.2, 0.6))
+        self.large_share = choice((0.0, 0.2, 0.6, 0.9))
         self.run_max = choice((1, 3, 8))
         self.second_vhost = rng.random() < 0.3
         self.capacity_bytes = choice((40_000, 80_000)) if faults and rng.random() < 0.05 else None

@@ -30,7 +30,13 @@ class Simulation(Lives):
 
     def __init__(self, seed: int, trace: Trace = no_trace, faults: bool = True) -> None:
         super().__init__(seed, trace, faults)
-        named: dict[str, Callable[[], None]] = {
+        named = self.named_steps()
+        weights = self.profile.weights
+        self._steps = [(name, named[name]) for name in weights]
+        self._sums = list(accumulate(weights.values()))
+
+    def named_steps(self) -> dict[str, Callable[[], None]]:
+        return {
             "publish": self.publish,
             "publish_entries": self.publish_entries,
             "fan_out": self.fan_out,
@@ -39,6 +45,7 @@ class Simulation(Lives):
             "fetch": self.fetch,
             "fetch_without_ack": self.fetch_without_ack,
             "ack": self.ack,
+            "consume": self.consume,
             "requeue": self.requeue,
             "drop": self.drop,
             "drop_expired": self.drop_expired,
@@ -58,6 +65,7 @@ class Simulation(Lives):
             "hibernate": self.hibernate,
             "time_out": self.time_out,
             "end_turn": self.end_turn,
+            "work": self.work,
             "pass_moment": self.pass_moment,
             "pass_while": self.pass_while,
             "checkpoint": self.checkpoint,
@@ -65,20 +73,26 @@ class Simulation(Lives):
             "compact": self.compact,
             "answer_sync": self.answer_sync,
             "run_callbacks": self.run_callbacks,
+            "peek": self.peek,
             "clean_restart": self.clean_restart,
             "kill": self.kill,
             "lose_power": self.lose_power,
             "plan_crash": self.plan_crash,
             "plan_fault": self.plan_fault,
         }
-        weights = self.profile.weights
-        self._steps = [(name, named[name]) for name in weights]
-        self._sums = list(accumulate(weights.values()))
 
     # --- what the node and the clock do -----------------------------------------------------------------
 
     def end_turn(self) -> None:
         self.node.store.end_turn()
+
+    def work(self) -> None:
+        """Turns in a row, as a node has them when clients are quiet."""
+        for _ in range(self.rng.randint(2, 12)):
+            self.clock.advance(self.rng.choice((0.0, 0.004, 1.1)))
+            self.node.syncer.answer()
+            self.node.store.end_turn()
+            self.node.run_callbacks(100)
 
     def pass_moment(self) -> None:
         self.clock.advance(self.rng.choice((0.001, 0.011, 0.03)))
@@ -131,18 +145,20 @@ class Simulation(Lives):
             self._do(self.end_badly)
             return
         except OSError as error:
-            require(self.is_faulty or self.profile.capacity_bytes is not None, f"an error came out: {error!r}")
+            require(self.may_fail(), f"an error came out: {error!r}")
             self.trace(f"  {error!r} came out of the step")
-            self._after_error(error)
+            self._after_error()
             return
         failed = self.node.store.failed
         if failed is not None:
-            require(self.is_faulty or self.profile.capacity_bytes is not None, f"the disk has failed: {failed!r}")
+            require(self.may_fail(), f"the disk has failed: {failed!r}")
             self.trace(f"  the node must stop: {failed!r}")
-            self._after_error(failed)
+            self._after_error()
 
-    def _after_error(self, error: OSError) -> None:
+    def _after_error(self) -> None:
+        """What was going on is unknown, and the disk may hold less than it shows: only a new life helps."""
         self.sync_failed = True
+        self.files.plan.capacity_bytes = None
         self._do(self.end_badly)
 
     def _look_around(self) -> None:
@@ -155,6 +171,8 @@ class Simulation(Lives):
         """Let the node come to rest, stop it, start it, and cut the power: everything must still be there."""
         self.trace("finish")
         self.files.plan.crash_at = 0
+        self.files.plan.capacity_bytes = None
+        self.files.plan.heal()
         self._do(self._come_to_rest)
         self._do(self.look)
         self._do(self.clean_restart)

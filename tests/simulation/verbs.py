@@ -225,9 +225,23 @@ class Verbs(Driver):
             self._ack(queue)
             self.end_unit()
 
-    def _ack(self, queue: OpenQueue) -> None:
+    def consume(self) -> None:
+        """Fetch and ack from the head, many messages: whole files become superfluous."""
+        queue = self.pick()
+        if queue is None:
+            return
         books = self.books_of(queue)
-        chosen = self._some_pending(books)
+        for _ in range(self.rng.randint(2, 12)):
+            taken = books.check_run(queue.messages.fetch(3, MANY, True), 3, MANY)
+            self._taken(books, taken, True)
+            self._ack_these(queue, taken)
+        self.end_unit()
+
+    def _ack(self, queue: OpenQueue) -> None:
+        self._ack_these(queue, self._some_pending(self.books_of(queue)))
+
+    def _ack_these(self, queue: OpenQueue, chosen: Sequence[Message]) -> None:
+        books = self.books_of(queue)
         seq_ids = [message.seq_id for message in chosen]
         acked = queue.messages.ack([*seq_ids, *seq_ids[:1], 1 << 40])
         require(acked == len(seq_ids), f"{acked} of {chosen} were acked in {queue.name}")

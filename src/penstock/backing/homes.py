@@ -104,15 +104,17 @@ class Homes:
         return [self._append(part) for part in self._by_file(status)]
 
     def move_home(self, status: MsgStatus) -> list[MsgStatus]:
-        """Copy bodies that are in the journal, and in RAM now, to the queue's store.
+        """Copy bodies that are in the journal, and in RAM now, to the queue's store; the messages in their new place.
 
-        Used when a journal segment is to go, and for what must leave RAM before its batch is written.
+        Used when a journal segment is to go, and for what must leave RAM before its batch is written. The run itself
+        stays as it is: it is still right when the disk turns out to be full.
         """
         assert status.msg_in_store == places.JOURNAL
-        status.msg_in_store = places.MEMORY
-        status.entry = 0
+        twin = status.part_for(status.seq_id, status.count)
+        twin.msg_in_store = places.MEMORY
+        twin.entry = 0
         self.writes += status.count
-        return [self._append(part) for part in self._by_file(status)]
+        return [self._append(part) for part in self._by_file(twin)]
 
     def _by_file(self, status: MsgStatus) -> list[MsgStatus]:
         """Cut where one file of the queue's store ends and the next begins."""

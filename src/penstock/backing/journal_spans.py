@@ -46,6 +46,11 @@ class JournalSpans:
         index = bisect_right(self._seq_ids, seq_id)
         if index == 0 or self._segments[index - 1] >= segment:
             return
+        if self._seq_ids[index - 1] == seq_id:
+            # Nothing is left of that one.
+            index -= 1
+            del self._seq_ids[index]
+            del self._segments[index]
         if index < len(self._segments) and self._segments[index] <= segment:
             self._seq_ids[index] = seq_id
         else:

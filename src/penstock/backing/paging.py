@@ -153,8 +153,8 @@ class Paging:
             quota = max(quota, surplus // average + 1)
         chosen = min(quota, count_max)
         moved = self._let_go(chosen) if chosen > 0 else 0
-        self._push_positions(count_max)
-        self.unfinished = quota > chosen and moved > 0
+        more_positions = self._push_positions(count_max)
+        self.unfinished = more_positions or (quota > chosen and moved > 0)
 
     def _let_go(self, quota: int) -> int:
         rates = self._rates
@@ -188,7 +188,10 @@ class Paging:
             if not self._zones.push_betas_to_deltas(self.options.io_batch, self.options.slice_count):
                 return
 
-    def _push_positions(self, count_max: int) -> None:
+    def _push_positions(self, count_max: int) -> bool:
+        """Let positions go; True when there are more that can."""
         surplus = self._zones.positions() - self.permitted_positions()
-        if surplus >= self.options.io_batch:
-            self._zones.push_betas_to_deltas(surplus, max(count_max, 1))
+        if surplus < self.options.io_batch:
+            return False
+        pushed = self._zones.push_betas_to_deltas(surplus, max(count_max, 1))
+        return 0 < pushed < surplus and self._zones.positions() - self.permitted_positions() >= self.options.io_batch

@@ -205,6 +205,11 @@ class PendingAcks:
         """All of them, in order."""
         return [seq_id for run in self.runs() for seq_id in range(run.seq_id, run.seq_id + run.count)]
 
+    def count_between(self, start: int, stop: int) -> int:
+        """How many there are in a stretch. Looks at every run."""
+        inside = [run for run in self._runs.values() if run.seq_id < stop and run.last_seq_id() >= start]
+        return sum([min(stop, run.last_seq_id() + 1) - max(start, run.seq_id) for run in inside])
+
     def entry(self, seq_id: int) -> Entry | None:
         """One message, read if need be; None when it is not pending, or damaged."""
         run = self._find(seq_id)

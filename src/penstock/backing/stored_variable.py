@@ -148,9 +148,10 @@ class StoredVariable(StoredQueue):
             if entries is None:
                 moved.append(part)
             else:
-                part.msg = entries
-                part.start = 0
-                moved.extend(self._copied(part, True))
+                # Not the run itself: it stays a beta when the disk is full.
+                loaded = part.part_for(part.seq_id, part.count)
+                loaded.msg = entries
+                moved.extend(self._copied(loaded, True))
         return moved
 
     def _copied(self, status: MsgStatus, was_beta: bool) -> list[MsgStatus]:

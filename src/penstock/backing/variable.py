@@ -173,10 +173,11 @@ class VariableBackingQueue(BackingQueue):
         first = status.seq_id
         redelivered = status.is_delivered
         entries = status.entries()
+        # Before it is handed out: what is pending may be cut at once, when RAM is scarce.
+        bytes_left = bytes_max - status.size_bytes
         self._hand_out(status, entries, ack_required)
         q4 = zones.q4
         if q4 and len(entries) < count_max:
-            bytes_left = bytes_max - status.size_bytes
             while q4 and len(entries) < count_max:
                 head = q4[0]
                 if (
@@ -187,8 +188,8 @@ class VariableBackingQueue(BackingQueue):
                     break
                 status = zones.take(head.count_within(count_max - len(entries), bytes_left))
                 more = status.entries()
-                self._hand_out(status, more, ack_required)
                 bytes_left -= status.size_bytes
+                self._hand_out(status, more, ack_required)
                 entries = entries + more
         return Run(first, entries, redelivered)
 
@@ -443,7 +444,7 @@ class VariableBackingQueue(BackingQueue):
     def set_ram_duration_target(self, seconds: float) -> None:
         self.rates.update()
         self.paging.duration_s = seconds
-        self.resume()
+        self._reduce_to_target(seconds != INFINITE)
 
     def set_ram_bytes_target(self, bytes_max: int) -> None:
         self.paging.bytes_target = bytes_max
@@ -471,7 +472,14 @@ class VariableBackingQueue(BackingQueue):
 
     def set_queue_mode(self, lazy: bool) -> None:
         self.paging.lazy = lazy
-        self.resume()
+        self._reduce_to_target(lazy)
+
+    def _reduce_to_target(self, is_limited: bool) -> None:
+        """The target has changed. A smaller one is for positions, too, which nobody counts otherwise."""
+        if is_limited:
+            self.paging.reduce(self.paging.options.slice_count)
+        else:
+            self.resume()
 
     def msg_rates(self) -> tuple[float, float]:
         self.rates.update()

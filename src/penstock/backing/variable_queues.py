@@ -99,7 +99,7 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
         slots = state.live.slots
         tail.next_seq_id = (state.next_seq_id + slots - 1) // slots * slots
         state.live.remove(state.next_seq_id, tail.next_seq_id - state.next_seq_id)
-        queue.homes.index.distrust_moves(state.home_below)
+    queue.homes.index.distrust_moves(state.home_below)
     queue.live.take_over(state.live)
     zones.next_deliver_seq_id = state.next_deliver_seq_id if clean else tail.next_seq_id
     zones.transient_threshold = tail.next_seq_id

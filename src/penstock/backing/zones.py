@@ -23,12 +23,13 @@ Crash: all of it is in RAM, and is filled again from the queue's state. It does 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import final
 
 from penstock.backing.delta_reader import DeltaPart, read_delta
 from penstock.backing.homes import Homes
 from penstock.backing.msg_status import MsgStatus, readable_parts
+from penstock.backing.pending_acks import PendingAcks
 from penstock.store import places
 from penstock.store.live_map import LiveMap
 
@@ -44,7 +45,7 @@ class Zones:
         self,
         homes: Homes,
         live: LiveMap,
-        pending: Container[int],
+        pending: PendingAcks,
         lost: Lost,
         read_ahead_count: int,
         read_ahead_bytes: int,
@@ -286,11 +287,9 @@ class Zones:
         )
 
     def _count_missing(self, start: int) -> None:
-        """Slots are damaged: no more messages can be in the delta than are live from `start` on.
-
-        Pending ones are live as well. So what is missing is known for sure only when the delta comes to its end.
-        """
-        there = sum([count for _, count in self._live.live_runs(start, self.delta_end)])
+        """Slots may be damaged: the delta has what is live from `start` on and not pending, and no more."""
+        live = sum([count for _, count in self._live.live_runs(start, self.delta_end)])
+        there = live - self._pending.count_between(start, self.delta_end)
         if self.delta_count > there:
             self.ready_count -= self.delta_count - there
             self.delta_count = there

@@ -39,6 +39,7 @@ class IndexedMessages:
         self.state = state
         folder = f"{queue_folder(state.vhost_id, state.queue_id)}/idx"
         self.index = QueueIndex(files, folder, handles, state.live.slots)
+        self.index.distrust_moves(state.home_below)
         # What is wrong with files that cannot be read at all.
         self.bad_files: list[str] = []
         # Live seq_ids without a whole slot. Those of transient messages that were never paged out are among them.

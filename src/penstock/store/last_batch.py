@@ -10,10 +10,10 @@ Invariants
   1. Only a batch that no later one, and no checkpoint, proves to be durable is judged. What is missing in others is
      damage, and is reported message by message.
   2. A body that the batch itself settles again is not looked for: it was perhaps never written.
-  3. Every byte of the others is compared with its checksum.
+  3. Every byte of the others is compared with its checksum, where they were put or where compaction has copied them to:
+     the batch may be durable for long, with nothing behind it.
 
-A crash at any time is harmless: nothing is changed. It does not know compacted files: a body stays where it was put at
-least until the batch that names it is durable.
+A crash at any time is harmless: nothing is changed. It does not judge bytes of the journal.
 """
 
 from __future__ import annotations
@@ -24,19 +24,25 @@ from penstock.files import Files
 from penstock.journal import rows
 from penstock.journal.format import REFERENCE_BODY
 from penstock.journal.reader import BatchView
+from penstock.store.body_map import LOWER_HALF, StoreFile
+from penstock.store.handles import HandleCache
 from penstock.store.queue_names import parse_label
-from penstock.store.records import RECORD_HEAD_BYTES, BadRecord, decode_record, record_bytes
+from penstock.store.records import BadRecord, decode_record
 from penstock.store.replaying import Replaying
-from penstock.store.store_files import file_name
+from penstock.store.store_files import StoreFolder
 
 
 @final
 class LastBatch:
     """Judges the batch that may be torn."""
 
-    def __init__(self, files: Files, replaying: Replaying) -> None:
+    def __init__(self, files: Files, handles: HandleCache, replaying: Replaying) -> None:
         self._files = files
+        self._handles = handles
         self._replaying = replaying
+        # By vhost.
+        self._folders: dict[str, StoreFolder] = {}
+        self._copied: dict[str, dict[int, list[tuple[StoreFile, int]]]] = {}
 
     def is_whole(self, batch: BatchView) -> bool:
         """Whether all large bodies are there that the batch refers to and does not settle."""
@@ -75,16 +81,34 @@ class LastBatch:
         return "" if name is None else name.vhost_id
 
     def _is_there(self, vhost_id: str, address: int) -> bool:
-        path = f"vhosts/{vhost_id}/shared/persistent/{file_name(address >> 32, False)}"
-        offset = address & 0xFFFFFFFF
+        folder = self._folders.get(vhost_id)
+        if folder is None:
+            path = f"vhosts/{vhost_id}/shared/persistent"
+            folder = self._folders[vhost_id] = StoreFolder(self._files, path, self._handles, True)
+        if self._is_at(folder, StoreFile(address >> 32, False), address & LOWER_HALF, address):
+            return True
+        for file, offset in self._copies(vhost_id, folder).get(address, []):
+            if self._is_at(folder, file, offset, address):
+                return True
+        return False
+
+    def _is_at(self, folder: StoreFolder, file: StoreFile, offset: int, address: int) -> bool:
         try:
-            file = self._files.open(path)
-        except FileNotFoundError:
-            return False
-        try:
-            size = record_bytes(file.pread(RECORD_HEAD_BYTES, offset), 0)
-            return decode_record(file.pread(size, offset), 0).address == address
+            size = folder.record_at(file, offset)[1]
+            return decode_record(folder.read(file, size, offset), 0).address == address
         except BadRecord:
             return False
-        finally:
-            file.close()
+
+    def _copies(self, vhost_id: str, folder: StoreFolder) -> dict[int, list[tuple[StoreFile, int]]]:
+        """Where compaction has copied bodies to, by address; read when the first body is not where it was put."""
+        copies = self._copied.get(vhost_id)
+        if copies is None:
+            copies = self._copied[vhost_id] = {}
+            for file in folder.compacted():
+                for address, offset in folder.table(file, folder.size(file)):
+                    copies.setdefault(address, []).append((file, offset))
+        return copies
+
+    def close(self) -> None:
+        for folder in self._folders.values():
+            folder.close()

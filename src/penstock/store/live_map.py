@@ -54,6 +54,18 @@ class LiveMap:
             masks[segment] = masks.get(segment, 0) | (((1 << length) - 1) << offset)
             seq_id += length
 
+    def remove_all(self, other: LiveMap) -> None:
+        """What is gone there is gone here."""
+        assert self.slots == other.slots
+        self.remove(self.low, other.low - self.low)
+        for segment, mask in other._masks.items():
+            drop = max(0, self.low - segment * self.slots)
+            mask = mask >> drop << drop
+            if mask:
+                self._masks[segment] = self._masks.get(segment, 0) | mask
+        if self._masks:
+            self._skip_gone(self.low)
+
     def _skip_gone(self, before: int) -> None:
         """`low` has moved: forget the masks below it, and move on over what went earlier."""
         slots = self.slots
@@ -142,13 +154,14 @@ class LiveMap:
         self._masks = dict(other._masks)
 
     def set_mask(self, segment: int, mask: int) -> None:
-        """Put back what `masks` gave; bits below `low` are left out."""
+        """Put back what `masks` gave; bits below `low` and beyond the segment are left out."""
         base = segment * self.slots
+        mask &= self._full
         if base < self.low:
             drop = self.low - base
             mask = mask >> drop << drop
         if mask:
-            self._masks[segment] = mask & self._full
+            self._masks[segment] = mask
 
     def check_invariants(self) -> None:
         assert self.is_live(self.low), "1: the low mark is gone itself"

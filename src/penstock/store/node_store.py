@@ -299,7 +299,10 @@ class NodeStore:
     def _run_checkpoint(self) -> bool:
         while self.checkpointer.is_running:
             self.journal.commit(True)
-            if not self.checkpointer.step(_FOREVER_S):
+            if self.journal.failed is not None:
+                # Places of messages that were not written are not known, and never will be.
+                self.checkpointer.give_up("the journal could not be written")
+            elif not self.checkpointer.step(_FOREVER_S):
                 break
         self._look_at_checkpoint()
         return not self.checkpointer.is_running and not self.checkpointer.failure

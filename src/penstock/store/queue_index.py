@@ -13,8 +13,8 @@ Invariants
      `damaged_moves` if only the second one is bad.
   3. What a broker wrote before a crash does not hide what a later one writes: a slot that is written into a file of an
      earlier time takes back what stands for it in the second area.
-     Moves that the checkpoint did not know (`distrust_moves`) are taken back before a file is used: the records that
-     they lead to may not have reached the disk, and the first slot is still right.
+     Moves that the checkpoint did not know (`distrust_moves`) do not count, and are taken back before their file is
+     written to: the records that they lead to may not have reached the disk, and the first slot is still right.
   4. After an OSError the buffer still has what was not written, and writing goes on with the next call.
 
 A crash may leave any part of what was not synced. Until a checkpoint has synced the file, the journal still has those
@@ -70,11 +70,13 @@ class QueueIndex:
         self._moved_before: set[int] = set()
         self._damaged: set[int] = set()
         self._damaged_moves: set[int] = set()
-        # Moves from here on, in files of an earlier time, are taken back. A number that no queue reaches.
+        # Moves from here on, in files of an earlier time, do not count. A number that no queue reaches.
         self._distrusted_from = 1 << 62
+        # Files that have such moves.
+        self._distrusted: set[int] = set()
 
     def distrust_moves(self, from_seq_id: int) -> None:
-        """After a crash: moves from here on were not in the checkpoint, and may lead to records that are not there."""
+        """Moves from here on are not known to the checkpoint, and may lead to records that a crash has cost."""
         self._distrusted_from = from_seq_id
 
     @property
@@ -144,6 +146,7 @@ class QueueIndex:
         if chunks is None:
             return
         self._look_at(key // 2)
+        self._take_back_moves(key // 2)
         file = self._segments.writer(key // 2)
         for offset, chunk in chunks:
             write_all(file, [bytes(chunk)], offset)
@@ -156,17 +159,24 @@ class QueueIndex:
     def _look_at(self, number: int) -> None:
         """Before a file is used for the first time: is it of an earlier time, and does it have a second area?"""
         if number not in self._looked_at:
-            file = self._segments.reader(number)
+            file = self._segments.before_writing(number)
             if file is not None and file.size() > self._offset(0, 1):
-                self._take_back_moves(number, file.size())
                 self._moved_before.add(number)
+                if file.size() > self._trusted_bytes(number):
+                    self._distrusted.add(number)
             self._looked_at.add(number)
 
-    def _take_back_moves(self, number: int, size: int) -> None:
-        """Make zeros of the moves in a file that are not to be trusted."""
-        offset = self._offset(max(0, self._distrusted_from - number * self.segment_slots), 1)
-        if offset < size:
-            write_all(self._segments.writer(number), [bytes(size - offset)], offset)
+    def _trusted_bytes(self, number: int) -> int:
+        """Where the moves in a file begin that do not count."""
+        return self._offset(max(0, self._distrusted_from - number * self.segment_slots), 1)
+
+    def _take_back_moves(self, number: int) -> None:
+        """Before a file is written to: make zeros of the moves that do not count, so that later ones do."""
+        if number in self._distrusted:
+            file = self._segments.writer(number)
+            start = self._trusted_bytes(number)
+            write_all(file, [bytes(file.size() - start)], start)
+            self._distrusted.discard(number)
 
     # --- reading
 
@@ -190,6 +200,8 @@ class QueueIndex:
         slot = start - number * self.segment_slots
         slots, damaged = _decode(start, end, self._slot_bytes(file, slot, end - start, 0))
         moved = self._slot_bytes(file, slot, end - start, 1)
+        if number in self._distrusted:
+            moved = moved[: max(0, self._distrusted_from - start) * SLOT_BYTES]
         if moved.strip(b"\x00"):
             newer, damaged_moves = _decode(start, end, moved)
             slots = [old if new is None else new for new, old in zip(newer, slots, strict=True)]
@@ -216,6 +228,7 @@ class QueueIndex:
         self._damaged_moves.difference_update(range(first, first + self.segment_slots))
         self._looked_at.discard(number)
         self._moved_before.discard(number)
+        self._distrusted.discard(number)
         self._segments.remove(number)
 
     def delete_others(self, kept: Collection[int]) -> None:
@@ -228,6 +241,7 @@ class QueueIndex:
         self._waiting_bytes = 0
         self._looked_at.clear()
         self._moved_before.clear()
+        self._distrusted.clear()
         self._damaged.clear()
         self._damaged_moves.clear()
         self._segments.remove_all()

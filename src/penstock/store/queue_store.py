@@ -93,7 +93,7 @@ class QueueStore:
         number = seq_id // self.segment_slots
         offset = self._ends.get(number, 0)
         if offset == 0:
-            file = self._segments.reader(number)
+            file = self._segments.before_writing(number)
             offset = FILE_HEAD_BYTES if file is None else file.size()
         assert offset + size <= _OFFSET_MAX
         buffer = self._buffers.get(number)

@@ -141,12 +141,14 @@ def recover(files: Files, handles: HandleCache, slots: int) -> Recovered:
     from_segment, from_pos = _replay_start(files, checkpoint, segments, damaged)
     if checkpoint is not None:
         replaying.begin(checkpoint)
+    last_batch = LastBatch(files, handles, replaying)
     was_enabled = gc.isenabled()
     # Replay makes millions of small objects and no cycles.
     gc.disable()
     try:
-        end = replay(files, JOURNAL_FOLDER, from_segment, from_pos, replaying.visit, LastBatch(files, replaying).is_whole)
+        end = replay(files, JOURNAL_FOLDER, from_segment, from_pos, replaying.visit, last_batch.is_whole)
     finally:
+        last_batch.close()
         if was_enabled:
             gc.enable()
     end.rotten = really_rotten(end, 0 if checkpoint is None else checkpoint.header.replay_lsn)
@@ -158,8 +160,9 @@ def recover(files: Files, handles: HandleCache, slots: int) -> Recovered:
     if not clean:
         for state in replaying.states.values():
             _skip_files(files, state)
-    if replaying.has_holes or end.rotten:
-        for state in replaying.states.values():
+    has_damage = replaying.has_holes or bool(end.rotten)
+    for state in replaying.states.values():
+        if has_damage or state.queue_no in replaying.miscounted:
             recount(files, handles, state)
     recovered = Recovered(replaying, end, clean, unproven)
     recovered.damaged_checkpoints = damaged

@@ -49,6 +49,8 @@ class Replaying:
         # The highest LSN that a checkpoint has vouched for.
         self.known_lsn = 0
         self.has_holes = False
+        # Queues whose counters cannot be known from rows alone.
+        self.miscounted: set[int] = set()
         self._slots = slots
         self._definitions_lsn = 0
         self._next_lsn = -1
@@ -93,7 +95,7 @@ class Replaying:
                 if lsn >= state.lsn:
                     sizes = _sizes(batch.body_len, entry, count)
                     state.apply_published(seq_id, JOURNAL, batch.segment, batch.pos, entry, number, sizes)
-            elif kind in rows.GONE_KINDS and seq_id + count <= state.next_seq_id:
+            elif kind in rows.GONE_KINDS and kind != rows.PURGED and seq_id + count <= state.next_seq_id:
                 if lsn >= state.lsn:
                     state.apply_gone(seq_id, count, number)
             else:
@@ -184,6 +186,10 @@ class Replaying:
         if state is not None:
             self._raise_next_seq_id(state, row)
             state.apply_gone(row[rows.ROW_SEQ], row[rows.ROW_COUNT], row[rows.ROW_NUMBER])
+            if row[rows.ROW_KIND] == rows.PURGED and state.live.low < state.next_seq_id:
+                # One row may stand for all that was there, transient messages included; those of an earlier life, which
+                # only the index still has, are before it.
+                self.miscounted.add(row[rows.ROW_QUEUE])
 
     def _requeued(self, row: tuple[int, ...], lsn: int) -> None:
         state = self._state(row[rows.ROW_QUEUE], lsn)

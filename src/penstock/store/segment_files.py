@@ -14,7 +14,8 @@ Invariants
      `synced`. A write in between puts it into `_unsynced` again, so it is synced again.
   2. A file in `_syncing` is not closed, also when it is removed.
   3. No file is held across the opening of another: the second may cost the first its handle.
-  4. A head is believed only if its CRC is right, and used only if number and slots per file fit.
+  4. A head is believed only if its CRC is right, and used only if number and slots per file fit. A file whose head is
+     damaged is not read; whoever writes to it next begins it anew.
 
 A crash may leave a file without a whole head, or with its name lost, if it was never synced. No checkpoint names such a
 file; recovery removes the files that the checkpoint does not name. This module does not know slots or records.
@@ -45,6 +46,10 @@ class BadFile(StoreError):
     """The head of a file is damaged, or is that of another file."""
 
 
+class BadHead(BadFile):
+    """The head of a file is damaged. A crash does that too, to a file that was new."""
+
+
 def run_at_once(work: Callable[[], None]) -> None:
     """A `Post` for an owner that is always in its own context."""
     work()
@@ -68,7 +73,7 @@ class SegmentFiles(HandleOwner):
         self._known: set[int] = set()
         self._unsynced: set[int] = set()
         self._syncing: set[int] = set()
-        # Files were made whose names are not durable.
+        # There are files whose names may not be durable.
         self._new_names = False
         # The folder and those above it were synced once.
         self._folder_durable = False
@@ -99,20 +104,32 @@ class SegmentFiles(HandleOwner):
                 return None
             self._check_head(number, head)
             self._known.add(number)
+            # Whoever made it may have been killed before he synced its name.
+            self._new_names = True
         return file
 
     def writer(self, number: int) -> File:
         """The file, made when there is none; it counts as not synced from now on."""
-        file = self.reader(number)
+        file = self.before_writing(number)
         if file is None:
             file = self._make(number)
         self._unsynced.add(number)
         return file
 
+    def before_writing(self, number: int) -> File | None:
+        """The file as the next writer finds it; None when he begins a new one. That is so with a damaged head, too."""
+        try:
+            return self.reader(number)
+        except BadHead:
+            return None
+
     def _make(self, number: int) -> File:
         self._new_names = True
         self._files.make_dir(self.folder)
         file = self._handles.open(self, self.path(number), create=True)
+        if file.size():
+            # Without its head nobody could read what is in there.
+            file.truncate(0)
         head = _HEAD.pack(self._magic, VERSION, self.slots, number * self.slots)
         write_all(file, [head, _CRC.pack(crc32(head))], 0)
         self._known.add(number)
@@ -122,7 +139,7 @@ class SegmentFiles(HandleOwner):
         path = self.path(number)
         magic, version, slots, first_seq_id = _HEAD.unpack_from(head)
         if magic != self._magic or _CRC.unpack_from(head, FILE_HEAD_BYTES - 4)[0] != crc32(head[:-4]):
-            raise BadFile(f"the head of {path} is damaged")
+            raise BadHead(f"the head of {path} is damaged")
         if version != VERSION:
             raise UnknownVersion(
                 f"{path} has format version {version}, and this penstock reads version {VERSION}: start the version of"

@@ -230,6 +230,11 @@ class StoreFolder(HandleOwner):
                 found.append(file)
         return sorted(found, key=_number_of)
 
+    def compacted(self) -> list[StoreFile]:
+        """The files that compaction has written."""
+        names = [name.removesuffix("-c.pms") for name in self.files.list_dir(self.folder) if name.endswith("-c.pms")]
+        return [StoreFile(int(name), True) for name in names if name.isdecimal()]
+
     def check_version(self, file: StoreFile) -> None:
         """Raise UnknownVersion for a file that a later penstock wrote. A damaged head says nothing."""
         try:

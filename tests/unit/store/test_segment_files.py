@@ -59,7 +59,7 @@ def test_a_new_file_gets_a_head_that_the_next_reader_accepts() -> None:
     assert house.files.reader(2) is None
 
 
-def test_a_damaged_head_is_refused_at_every_byte() -> None:
+def test_a_damaged_head_is_refused_at_every_byte_and_the_next_writer_begins_anew() -> None:
     house = House()
     house.write(3, b"data")
     for byte in range(FILE_HEAD_BYTES):
@@ -68,9 +68,9 @@ def test_a_damaged_head_is_refused_at_every_byte() -> None:
         damaged = House(disk=disk)
         with pytest.raises(BadFile, match=r"the head of .*/00000003\.x is damaged"):
             damaged.files.reader(3)
-        with pytest.raises(BadFile):
-            damaged.files.writer(3)
-        assert damaged.files.files_to_sync() == []
+        assert damaged.files.before_writing(3) is None
+        damaged.write(3, b"new")
+        assert text_at(damaged.segment_files(), 3) == b"new"
 
 
 def test_a_file_of_a_later_format_says_what_to_do() -> None:

@@ -1,0 +1,260 @@
+"""The queue's own context (seed 003): what comes from elsewhere goes through the callback, in order, and not too late.
+
+The general part, for every backing, is in test_life; a broker's end of the callback in tests/unit/broker. Here are the
+callbacks that the variable queue really has: the fate of a batch, and file handles that are asked back.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from penstock.backing.backing_queue import BackingQueue, BackingWork
+from penstock.backing.priority import PriorityBackingQueues
+from penstock.backing.priority_queue import PriorityBackingQueue
+from penstock.backing.variable import VariableBackingQueue
+from penstock.broker.callbacks import AsyncCallbackTo, run_now
+from penstock.clock import ManualClock
+from penstock.message import ConfirmToken, Envelope, MessageProps
+from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.queue import Queue, QueueOwner
+from tests.contract.variable_house import VariableHouse, plain_options
+
+KIND = VariableBackingQueue.KIND
+
+
+class Token(ConfirmToken):
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.outcomes: list[str] = []
+
+    def complete(self) -> None:
+        self.outcomes.append("ack")
+
+    def refuse(self) -> None:
+        self.outcomes.append("nack")
+
+
+def in_another_thread(work: Callable[[], None]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_an_answer_from_another_thread_changes_nothing_before_the_owner_runs_it() -> None:
+    """CX-1"""
+    house = VariableHouse()
+    token = Token()
+    house.publish(b"a", confirm=token)
+    in_another_thread(lambda: house.node.journal.commit(urgent=True))
+    assert [kind for kind, _ in house.callbacks] == [KIND]
+    assert house.queue.drain_confirmed() == []
+    house.run_callbacks()
+    assert house.queue.drain_confirmed() == [token]
+
+
+def test_an_answer_for_another_kind_is_ignored() -> None:
+    """CX-2"""
+    house = VariableHouse()
+    house.publish(b"a", confirm=Token())
+    house.node.journal.commit(urgent=True)
+    (_, work), house.callbacks = house.callbacks[0], []
+    for kind in ("priority", "volatile", "", "Variable"):
+        house.queue.invoke(kind, work)
+        assert house.queue.drain_confirmed() == []
+    house.queue.invoke(KIND, work)
+    assert len(house.queue.drain_confirmed()) == 1
+
+
+def test_answers_come_out_in_the_order_of_the_batches() -> None:
+    """CX-3"""
+    house = VariableHouse()
+    tokens = [Token() for _ in range(10)]
+    for token in tokens:
+        house.publish(b"a", confirm=token)
+        house.node.journal.commit(urgent=True)
+    house.run_callbacks()
+    assert house.queue.drain_confirmed() == tokens
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_answer_that_comes_after_the_deletion_is_dropped(times: int) -> None:
+    """CX-4: the token was given when the queue was deleted, and is not given again."""
+    house = VariableHouse()
+    token = Token()
+    house.publish(b"a", confirm=token)
+    house.queue.delete_and_terminate()
+    assert house.queue.drain_confirmed() == [token]
+    house.node.journal.commit(urgent=True)
+    for kind, work in house.callbacks * times:
+        house.queue.invoke(kind, work)
+    assert house.queue.drain_confirmed() == []
+
+
+def test_a_broker_drops_answers_for_a_queue_that_has_ended() -> None:
+    """CX-4"""
+    house = VariableHouse()
+    queue = broker_queue(house, "q")
+    token = Token()
+    queue.publish(Envelope("", "q", b"", True), [b"a\xce"], token)
+    queue.terminate()
+    house.node.journal.commit(urgent=True)
+    assert token.outcomes == []
+
+
+def test_each_answer_is_taken_once() -> None:
+    house = VariableHouse()
+    token = Token()
+    house.publish(b"a", confirm=token)
+    house.node.journal.commit(urgent=True)
+    answers = [*house.callbacks, *house.callbacks]
+    for kind, work in answers:
+        house.queue.invoke(kind, work)
+    assert house.queue.drain_confirmed() == [token]
+
+
+def test_every_callback_goes_through_invoke_under_the_name_of_the_queue() -> None:
+    """CX-5: fates of batches, and handles; nothing else reaches the queue from outside."""
+    house = VariableHouse(plain_options(handles_max=1))
+    seen: list[str] = []
+    for number in range(40):
+        house.publish(b"%d" % number, persistent=number % 2 == 0, confirm=Token())
+        house.node.journal.commit(urgent=True)
+        house.push_alphas(2)
+        house.push_betas(2)
+        house.queue.homes.flush()
+        house.queue.homes.synced()
+        seen.extend([kind for kind, _ in house.callbacks])
+        house.run_callbacks()
+    assert set(seen) == {KIND}
+    assert house.numbers() == list(range(40))
+
+
+def test_handles_are_closed_by_their_owner_in_its_own_time_and_by_nobody_else() -> None:
+    """CX-6: with room for one, opening the second asks for the first, which stays open until its owner has run."""
+    house = VariableHouse(plain_options(handles_max=1))
+    other = house.open_queue("77")
+    for queue in (house.queue, other):
+        queue.publish(house.envelope(False), [b"a\xce"], None)
+        queue.paging.push_alphas(1)
+        queue.homes.store.flush()
+    handles = house.node.handles
+    assert handles.status()["waiting_for"] == 1
+    assert len(handles) == 2
+    assert len(house.callbacks) == 1
+    in_another_thread(house.run_callbacks)
+    assert (len(handles), handles.status()["waiting_for"]) == (1, 0)
+    for queue in (house.queue, other):
+        run = queue.fetch(1, 1, False)
+        assert run is not None
+        assert run.entries[0][1] == b"a\xce"
+
+
+def test_a_handle_that_is_asked_back_after_the_deletion_of_its_queue_harms_nobody() -> None:
+    """CX-4, CX-6"""
+    house = VariableHouse(plain_options(handles_max=1))
+    other = house.open_queue("77")
+    for queue in (other, house.queue):
+        queue.publish(house.envelope(False), [b"a\xce"], None)
+        queue.paging.push_alphas(1)
+        queue.homes.store.flush()
+    late = house.callbacks
+    house.callbacks = []
+    other.delete_and_terminate()
+    house.commit()
+    for kind, work in late:
+        other.invoke(kind, work)
+    assert len(house.node.handles) == 1
+    assert house.drain() == [b"a"]
+
+
+class Levels:
+    """A priority queue over variable levels, and what came through its callback."""
+
+    def __init__(self) -> None:
+        self.house = VariableHouse()
+        self.callbacks: list[tuple[str, BackingWork]] = []
+        self.queues = PriorityBackingQueues(self.house.queues, 3)
+        queue = self.queues.open("99", True, None, lambda kind, work: self.callbacks.append((kind, work)))
+        assert isinstance(queue, PriorityBackingQueue)
+        self.queue = queue
+
+    def publish(self, priority: int, token: ConfirmToken) -> int:
+        envelope = Envelope("", "key", b"", persistent=True, priority=priority)
+        return self.queue.publish(envelope, [b"%d\xce" % priority], MessageProps(confirm=token))
+
+
+def test_a_callback_of_a_level_reaches_that_level_under_the_name_of_the_proxy() -> None:
+    """CX-7"""
+    levels = Levels()
+    tokens = {priority: Token() for priority in (2, 0, 3)}
+    for priority, token in tokens.items():
+        levels.publish(priority, token)
+    levels.house.node.journal.commit(urgent=True)
+    assert [kind for kind, _ in levels.callbacks] == ["priority"] * 3
+    given: list[ConfirmToken] = []
+    random.Random(3).shuffle(levels.callbacks)
+    for kind, work in levels.callbacks:
+        levels.queue.invoke(KIND, work)
+        assert levels.queue.drain_confirmed() == [], "not meant for the proxy's level, but for the proxy"
+        levels.queue.invoke(kind, work)
+        drained = levels.queue.drain_confirmed()
+        assert len(drained) == 1
+        given += drained
+    assert {id(token) for token in given} == {id(token) for token in tokens.values()}
+
+
+class NoOwner(QueueOwner):
+    def last_consumer_gone(self, queue: Queue) -> None:
+        raise AssertionError
+
+
+def broker_queue(house: VariableHouse, queue_id: str) -> Queue:
+    """A queue as a broker makes it, with its callback."""
+    callback = AsyncCallbackTo(run_now)
+    queue = queue_over(house.queues.open(queue_id, True, None, callback))
+    callback.queue = queue
+    return queue
+
+
+def queue_over(backing: BackingQueue) -> Queue:
+    return Queue("q", "/", True, False, None, {}, backing, ManualClock(), ExpirySchedule(), NoOwner())
+
+
+def test_work_that_fails_costs_its_queue_and_nacks_what_it_owes_and_the_messages_stay() -> None:
+    """CX-8: the next start finds them."""
+    house = VariableHouse()
+    broken, other = queue_over(house.queue), broker_queue(house, "0a")
+    safe, owed, others = Token(), Token(), Token()
+    broken.publish(Envelope("", "q", b"", True), [b"safe\xce"], safe)
+    house.node.journal.commit(urgent=True)
+    house.run_callbacks()
+    broken.settle_confirms()
+    broken.publish(Envelope("", "q", b"", True), [b"owed\xce"], owed)
+    other.publish(Envelope("", "q", b"", True), [b"x\xce"], others)
+
+    def fail(backing: BackingQueue) -> None:
+        raise RuntimeError("a bug")
+
+    callback = AsyncCallbackTo(run_now)
+    callback.queue = broken
+    callback(KIND, fail)
+    assert (broken.crashed, other.crashed) == (True, False)
+    house.node.journal.commit(urgent=True)
+    assert (safe.outcomes, owed.outcomes, others.outcomes) == (["ack"], ["nack"], ["ack"])
+    house.crash()
+    assert [payload for _, payload, _ in house.folded()][:1] == [b"safe"]
+
+
+def test_what_a_callback_makes_safe_is_told_before_anything_else_happens() -> None:
+    """CX-9: there is no mailbox that deliveries could overtake it in; on the broker's thread it runs at once."""
+    house = VariableHouse()
+    queue = broker_queue(house, "b1")
+    token = Token()
+    queue.publish(Envelope("", "q", b"", True), [b"x\xce"], token)
+    assert token.outcomes == []
+    house.node.journal.commit(urgent=True)
+    assert token.outcomes == ["ack"]

@@ -1,0 +1,136 @@
+"""The example of the variable-queue document, state for state (VQ-29, C-16).
+
+Messages are numbered 1 to 25 and have that number as their seq_id: one message went before them. With segments of five
+seq_ids that puts a boundary before 10, and q3 keeps 5 to 9 when its rear becomes a delta. Each message is published and
+committed alone, so that each is a run of its own; transient ones are kept apart by their expiry. Steps that the
+document shows as pairs (the last of q3 is taken, the delta is read) are one call here: nobody sees what is between.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.backing.paging import EvictionPolicy, SplitEvenly, TailFirst
+from tests.contract.variable_house import VariableHouse, no_paging, plain_options
+
+FAR_AWAY_MS = 1 << 50
+State = tuple[list[int], list[int], list[int], list[int], list[int]]
+
+
+def between(first: int, last: int) -> list[int]:
+    return list(range(first, last + 1))
+
+
+class Example:
+    """The calls of the example."""
+
+    def __init__(self, policy: EvictionPolicy, persistent: bool) -> None:
+        paging = no_paging()
+        paging.policy = policy
+        self.house = VariableHouse(plain_options(slots=5), paging)
+        self.house.persistent = persistent
+        self.house.numbered(0, 0)
+        self.house.drain()
+        self.delivered: list[int] = []
+
+    def publish(self, first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            self.house.publish(b"%d" % number, expiry_ms=FAR_AWAY_MS + number)
+            self.house.commit()
+        self.house.check()
+
+    def fetch(self, count: int) -> None:
+        self.delivered += [int(payload) for _, payload, _ in self.house.fetched(count)]
+
+    def state(self) -> State:
+        """q4, q3, q2, q1, delta, as the document has them."""
+        zones = self.house.zones()
+        return zones["q4"], zones["q3"], zones["q2"], zones["q1"], zones["delta"]
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
+def test_every_state_of_the_example_is_reproduced_when_both_ends_are_evicted_evenly(persistent: bool) -> None:
+    """VQ-29, C-16: quotas 3, 6 and 7, half from the front of q1, half from the rear of q4."""
+    example = Example(SplitEvenly(), persistent)
+    house = example.house
+    example.publish(1, 9)
+    assert example.state() == (between(1, 9), [], [], [], [])
+    example.publish(10, 10)
+    assert example.state() == (between(1, 10), [], [], [], [])
+    house.push_alphas(3)
+    assert example.state() == (between(1, 7), between(8, 10), [], [], [])
+    example.publish(11, 15)
+    assert example.state() == (between(1, 7), between(8, 10), [], between(11, 15), [])
+    house.push_alphas(6)
+    assert example.state() == (between(1, 4), between(5, 13), [], [14, 15], [])
+    house.push_betas(4)
+    assert example.state() == (between(1, 4), between(5, 9), [], [14, 15], between(10, 13))
+    example.publish(16, 20)
+    assert example.state() == (between(1, 4), between(5, 9), [], between(14, 20), between(10, 13))
+    house.push_alphas(7)
+    assert example.state() == ([1], between(2, 9), between(14, 17), between(18, 20), between(10, 13))
+    example.fetch(3)
+    assert example.state() == ([], between(4, 9), between(14, 17), between(18, 20), between(10, 13))
+    example.fetch(5)
+    assert example.state() == ([], [9], between(14, 17), between(18, 20), between(10, 13))
+    example.fetch(1)
+    assert example.state() == ([], between(10, 17), [], between(18, 20), [])
+    example.publish(21, 25)
+    assert example.state() == ([], between(10, 17), [], between(18, 25), [])
+    example.fetch(8)
+    assert example.state() == (between(18, 25), [], [], [], [])
+    example.fetch(1)
+    assert example.state() == (between(19, 25), [], [], [], [])
+    example.fetch(7)
+    assert example.state() == ([], [], [], [], [])
+    assert example.delivered == between(1, 25)
+
+
+def test_the_boundary_of_the_segment_and_not_the_quota_makes_ten_to_thirteen_the_delta() -> None:
+    """VQ-18: a larger quota takes no more from q3, since 5 to 9 are the segment of q3's first message."""
+    example = Example(SplitEvenly(), persistent=True)
+    example.publish(1, 10)
+    example.house.push_alphas(3)
+    example.publish(11, 15)
+    example.house.push_alphas(6)
+    example.house.push_betas(100)
+    assert example.state() == (between(1, 4), between(5, 9), [], [14, 15], between(10, 13))
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
+def test_the_same_calls_with_the_tail_evicted_first_go_through_other_states_to_the_same_order(persistent: bool) -> None:
+    """VQ-16, VQ-29"""
+    example = Example(TailFirst(), persistent)
+    house = example.house
+    example.publish(1, 10)
+    house.push_alphas(3)
+    assert example.state() == (between(1, 7), between(8, 10), [], [], [])
+    example.publish(11, 15)
+    house.push_alphas(6)
+    assert example.state() == (between(1, 6), between(7, 15), [], [], [])
+    house.push_betas(4)
+    assert example.state() == (between(1, 6), between(7, 11), [], [], between(12, 15))
+    example.publish(16, 20)
+    house.push_alphas(7)
+    assert example.state() == (between(1, 4), between(5, 11), between(16, 20), [], between(12, 15))
+    example.fetch(9)
+    assert example.state() == ([], [10, 11], between(16, 20), [], between(12, 15))
+    example.publish(21, 25)
+    assert example.state() == ([], [10, 11], between(16, 20), between(21, 25), between(12, 15))
+    example.fetch(9)
+    assert example.state() == ([], [19, 20], [], between(21, 25), [])
+    example.fetch(7)
+    assert example.state() == ([], [], [], [], [])
+    assert example.delivered == between(1, 25)
+
+
+@pytest.mark.parametrize("policy", [SplitEvenly(), TailFirst()], ids=["evenly", "tail-first"])
+def test_evicting_everything_in_the_middle_of_the_example_changes_no_order(policy: EvictionPolicy) -> None:
+    example = Example(policy, persistent=True)
+    for first in (1, 6, 11, 16, 21):
+        example.publish(first, first + 4)
+        example.house.push_alphas(100)
+        example.house.push_betas(100)
+        example.fetch(2)
+    example.fetch(15)
+    assert example.delivered == between(1, 25)

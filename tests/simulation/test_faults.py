@@ -1,0 +1,166 @@
+"""One thing goes wrong, at every call that the script makes to the disk."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.sim_files import CHANGING_CALLS, SimCrash, SimFiles, Survival
+from tests.simulation.books import Broken
+from tests.simulation.machine import Node
+from tests.simulation.script import Script
+from tests.simulation.simulation import small_buffers
+
+# Of what a crash may leave of unsynced bytes, so many samples besides nothing and everything.
+SAMPLES = 3
+ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
+# Faults of these are about writing. What cannot be read is lost, and that is another test.
+WRITING_CALLS = CHANGING_CALLS - {"open", "lock"}
+
+
+def calls_of_both_lives() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    script = Script()
+    with small_buffers(script.profile):
+        script.first_life()
+        first = script.files
+        script.second_life()
+    return first.calls, script.files.calls
+
+
+FIRST_CALLS, SECOND_CALLS = calls_of_both_lives()
+
+
+def numbers(calls: list[tuple[str, str]], wanted: frozenset[str]) -> list[int]:
+    return [number for number, (name, _) in enumerate(calls, 1) if name in wanted]
+
+
+def test_the_script_does_everything_that_it_is_about() -> None:
+    calls = [*FIRST_CALLS, *SECOND_CALLS]
+    done = {(name, path.rpartition("/")[2].partition(".")[2], path.partition("/")[0]) for name, path in calls}
+    assert ("pwrite", "qs", "vhosts") in done, "nothing was copied to a queue's store"
+    assert ("pwrite", "qi", "vhosts") in done, "nothing was paged out to an index"
+    assert ("rename", "tmp", "vhosts") in done, "nothing was compacted"
+    assert ("unlink", "qi", "vhosts") in done, "no index segment was removed"
+    assert ("unlink", "pnj", "journal") in done, "no journal segment was removed"
+    assert ("rename", "ckpt.tmp", "checkpoint") in done, "no checkpoint was made"
+
+
+# --- crashes ----------------------------------------------------------------------------------------
+
+
+def outcomes(files: SimFiles) -> Iterator[SimFiles]:
+    """What may be left of a machine that went down."""
+    files.is_dead = True
+    yield files.copy()
+    for survival in (Survival.NOTHING, Survival.EVERYTHING):
+        files.plan.survival = survival
+        yield files.crash(random.Random(0).randrange)
+    files.plan.survival = Survival.ANYTHING
+    for sample in range(SAMPLES):
+        yield files.crash(random.Random(sample).randrange)
+
+
+def crashed(life: int, number: int, after: bool) -> Script:
+    """The script up to a crash at a call of its first or second life."""
+    script = Script()
+    script.ends_with_a_crash = True
+    if life == 1:
+        script.files.plan.crash_at, script.files.plan.crash_after = number, after
+    else:
+        script.crash_in_second_life = (number, after)
+    with small_buffers(script.profile):
+        try:
+            script.first_life()
+            script.second_life()
+        except SimCrash:
+            return script
+    raise AssertionError(f"call {number} of life {life} was not made")
+
+
+def check_outcome(script: Script, files: SimFiles) -> None:
+    node = Node(files, script.clock, script.profile, script.rng)
+    script.books.cut(script.open_and_find(node), node.definitions, False)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("life", [1, 2])
+def test_nothing_is_lost_by_a_crash_at_any_call(life: int, after: bool) -> None:
+    calls = FIRST_CALLS if life == 1 else SECOND_CALLS
+    for number in numbers(calls, CHANGING_CALLS):
+        script = crashed(life, number, after)
+        with small_buffers(script.profile):
+            for index, files in enumerate(outcomes(script.files)):
+                try:
+                    check_outcome(script, files)
+                except Exception as error:
+                    error.add_note(f"call {number} of life {life}, {calls[number - 1]}, outcome {index}")
+                    raise
+
+
+def test_the_last_batch_may_be_torn_at_any_byte() -> None:
+    script = Script()
+    with small_buffers(script.profile):
+        script.first_life()
+        script.publish()
+        script.transaction()
+        script.ask()
+        script.end_turn()
+        assert script.files.last_write is not None
+        path, _, size = script.files.last_write
+        assert path.startswith("journal/")
+        assert script.node.syncer.under_way is not None
+        script.files.plan.survival = Survival.EVERYTHING
+        for torn_at in range(size + 1):
+            script.files.plan.torn_at = torn_at
+            check_outcome(script, script.files.crash(random.Random(0).randrange))
+            script.files.is_dead = False
+
+
+# --- errors -----------------------------------------------------------------------------------------
+
+
+def run_with(plan_it: Callable[[SimFiles], None]) -> Script:
+    script = Script()
+    script.is_faulty = True
+    plan_it(script.files)
+    script.whole()
+    return script
+
+
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for-ever"])
+@pytest.mark.parametrize("error", ERRORS)
+def test_nothing_is_lost_by_an_error_of_any_writing_call(error: str, forever: bool) -> None:
+    for number in numbers(FIRST_CALLS, WRITING_CALLS):
+        name = FIRST_CALLS[number - 1][0]
+        nth = sum(1 for call, _ in FIRST_CALLS[:number] if call == name)
+        try:
+            run_with(lambda files, name=name, nth=nth: files.plan.fail(ERRORS[error], name, nth=nth, forever=forever))
+        except Exception as failed:
+            failed.add_note(f"{error} at call {number}, {FIRST_CALLS[number - 1]}")
+            raise
+
+
+@pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EIO], ids=["short", "then-ENOSPC", "then-EIO"])
+def test_nothing_is_lost_by_a_short_write(error: int) -> None:
+    writes = len(numbers(FIRST_CALLS, frozenset({"pwrite"})))
+    for nth in range(1, writes + 1):
+        for size in (1, 50):
+            try:
+                run_with(lambda files, nth=nth, size=size: files.plan.short_write(size, nth, error=error))
+            except Exception as failed:
+                failed.add_note(f"{size} bytes of write {nth}")
+                raise
+
+
+def test_a_read_that_fails_costs_messages_only_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    for number in numbers(FIRST_CALLS, frozenset({"pread", "size"})):
+        name = FIRST_CALLS[number - 1][0]
+        nth = sum(1 for call, _ in FIRST_CALLS[:number] if call == name)
+        caplog.clear()
+        try:
+            run_with(lambda files, name=name, nth=nth: files.plan.fail(errno.EIO, name, nth=nth))
+        except Broken as broken:
+            assert "are lost" in caplog.text, f"call {number}, {FIRST_CALLS[number - 1]}: {broken}"

@@ -1,0 +1,129 @@
+"""The decisions of paging: quotas, policies, when it begins and ends."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from backing_house import Parts
+
+from penstock.backing.paging import EvictionPolicy, Paging, PagingOptions, SplitEvenly, TailFirst
+from penstock.backing.rates import Rates
+from penstock.backing.zone_views import check_zones
+
+
+def paging_of(parts: Parts, options: PagingOptions) -> Paging:
+    return Paging(options, Rates(parts.clock), parts.zones, parts.pending)
+
+
+def filled(count: int, size: int = 10) -> Parts:
+    """Transient messages: they can leave at any time."""
+    parts = Parts()
+    for _ in range(count):
+        parts.publish(b"x" * size, persistent=False)
+    return parts
+
+
+@pytest.mark.parametrize("policy", [TailFirst(), SplitEvenly()], ids=["tail-first", "evenly"])
+def test_a_policy_gives_all_that_is_asked_for_and_no_more_than_there_is(policy: EvictionPolicy) -> None:
+    for quota in range(12):
+        for in_q1 in range(8):
+            for in_q4 in range(8):
+                from_q1, from_q4 = policy.split(quota, in_q1, in_q4)
+                assert 0 <= from_q1 <= in_q1
+                assert 0 <= from_q4 <= in_q4
+                assert from_q1 + from_q4 == min(quota, in_q1 + in_q4)
+
+
+def test_tail_first_takes_q1_before_q4_and_the_other_takes_the_larger_half_from_q1() -> None:
+    assert TailFirst().split(7, 5, 9) == (5, 2)
+    assert TailFirst().split(4, 5, 9) == (4, 0)
+    assert SplitEvenly().split(7, 9, 9) == (4, 3)
+    assert SplitEvenly().split(6, 1, 9) == (1, 5)
+    assert SplitEvenly().split(6, 9, 1) == (5, 1)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(11, False), (12, True)])
+def test_eviction_begins_one_above_limit_and_slack(count: int, expected: bool) -> None:
+    paging = paging_of(filled(count), PagingOptions(cap=100, slack=10))
+    assert paging.is_over() == expected
+
+
+def test_pending_messages_count_as_well() -> None:
+    parts = filled(12)
+    parts.hand_out(12)
+    assert parts.zones.ram_count == 0
+    assert paging_of(parts, PagingOptions(slack=10)).is_over()
+
+
+@pytest.mark.parametrize(("bytes_max", "expected"), [(120, False), (119, True)])
+def test_bytes_are_a_limit_of_their_own(bytes_max: int, expected: bool) -> None:
+    assert paging_of(filled(12), PagingOptions(bytes_max=bytes_max)).is_over() == expected
+
+
+@pytest.mark.parametrize("target", [-1, 0, 50, 1 << 40])
+def test_a_target_in_bytes_never_raises_the_limit(target: int) -> None:
+    paging = paging_of(filled(1), PagingOptions(bytes_max=100))
+    paging.bytes_target = target
+    assert paging.bytes_limit() == (100 if target < 0 else min(target, 100))
+
+
+def test_with_too_many_bytes_half_of_them_go() -> None:
+    parts = filled(20)
+    paging = paging_of(parts, PagingOptions(bytes_max=150))
+    paging.reduce(1000)
+    assert parts.zones.ram_bytes <= 75
+    assert not paging.is_over()
+    check_zones(parts.zones)
+
+
+def test_a_finite_duration_has_no_slack() -> None:
+    parts = filled(5)
+    paging = paging_of(parts, PagingOptions(slack=1000))
+    assert not paging.is_over()
+    paging.duration_s = 0.0
+    assert paging.is_over()
+    paging.duration_s = math.inf
+    assert not paging.is_over()
+    paging.lazy = True
+    assert paging.is_over()
+
+
+@pytest.mark.parametrize("count_max", [1, 4, 1000])
+@pytest.mark.parametrize("slice_count", [2, 3])
+def test_a_slice_is_bounded_by_what_was_asked_and_by_the_option(count_max: int, slice_count: int) -> None:
+    parts = filled(30)
+    paging = paging_of(parts, PagingOptions(cap=1, slack=0, slice_count=slice_count))
+    paging.reduce(count_max)
+    assert parts.zones.ram_count == 30 - min(count_max, slice_count)
+    assert paging.unfinished
+
+
+def test_work_that_cannot_go_on_is_not_called_unfinished() -> None:
+    """Nothing is written yet: asking again and again would only cost."""
+    parts = Parts()
+    parts.publish(*[b"x"] * 30)
+    paging = paging_of(parts, PagingOptions(cap=1, slack=0, slice_count=3))
+    paging.reduce(1000)
+    assert (parts.zones.ram_count, paging.unfinished) == (30, False)
+
+
+def test_without_a_surplus_nothing_moves() -> None:
+    parts = filled(5)
+    paging = paging_of(parts, PagingOptions(cap=100))
+    paging._rates.out_rate = 1000.0
+    paging.reduce(1000)
+    assert (parts.zones.ram_count, paging.unfinished, parts.homes.writes) == (5, False, 0)
+
+
+def test_after_a_start_as_many_positions_stay_as_are_permitted() -> None:
+    parts = Parts()
+    for number in range(40):
+        parts.publish(b"%d" % number)
+        parts.commit()
+    parts.zones.push_alphas_to_betas(0, 100)
+    paging = paging_of(parts, PagingOptions(io_batch=3, slice_count=2))
+    paging.settle_positions()
+    assert parts.zones.positions() - paging.permitted_positions() < 3
+    assert parts.zones.delta_count > 30
+    check_zones(parts.zones)
