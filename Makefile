@@ -8,6 +8,8 @@ PYTHON ?= python3
 WORKERS ?= auto
 FUZZ_SECONDS ?= 300
 CYCLES ?= 30
+SEEDS ?= 2000
+FIRST ?= 0
 ARGS ?=
 
 VENV := .venv
@@ -19,7 +21,7 @@ PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile -p test
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated tidy unit bench clients fuzz crash format clean
+.PHONY: help run test check static lint types generated tidy unit bench clients fuzz crash simulate format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +63,9 @@ fuzz: $(VENV)/dev.stamp ## Feed the broker bad input for FUZZ_SECONDS (300)
 
 crash: $(VENV)/dev.stamp ## Kill a broker under load CYCLES times (30) and check what it kept; goes on where it was
 	$(PY) -m tests.crash --cycles $(CYCLES) $(ARGS)
+
+simulate: $(VENV)/dev.stamp ## Run SEEDS (2000) simulated nodes from seed FIRST (0) on: crashes, torn writes, full disks
+	$(PY) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 format: $(VENV)/dev.stamp ## Format the code and repair what ruff can repair
 	$(PY) -m ruff check --fix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 
 import pytest
@@ -280,3 +281,34 @@ def test_a_lost_message_does_not_come_back_after_a_crash() -> None:
     house.crash()
     assert (len(house.queue), house.queue.lost_count) == (5, 0)
     assert numbers_of(house.drain()) == [0, 1, 3, 4, 5]
+
+
+# --- a disk that cannot be written ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["/qs", "/idx"])
+@pytest.mark.parametrize("pending", [0, 30], ids=["ready", "pending"])
+def test_a_full_disk_costs_memory_and_no_message(caplog: pytest.LogCaptureFixture, where: str, pending: int) -> None:
+    """Transient messages that should leave RAM stay there, each once, until there is room again."""
+    house = VariableHouse(plain_options(embed_below=0))
+    house.persistent = False
+    for number in range(60):
+        house.publish(b"<%02d>" % number + b"x" * 20_000, expiry_ms=1000 + number)
+    house.fetch(pending)
+    house.disk.plan.fail(errno.ENOSPC, "pwrite", house.queue.homes.folder + where, forever=True)
+    for _ in range(3):
+        house.queue.set_queue_mode(True)
+        house.queue.resume()
+        house.check()
+    assert (len(house.queue), house.queue.pending.count) == (60 - pending, pending)
+    if where == "/qs":
+        assert house.status("messages_ram") > 0
+        assert [record.levelno for record in caplog.records] == [logging.ERROR], "said once"
+    house.disk.plan.heal()
+    while house.queue.needs_timeout() or house.status("messages_ram"):
+        house.queue.resume()
+        house.check()
+    assert house.queue.requeue(range(pending)) == pending
+    house.check()
+    assert numbers_of(house.drain()) == list(range(60))
+    assert house.status("lost") == 0

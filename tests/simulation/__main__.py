@@ -7,13 +7,17 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import sys
 import time
 import traceback
+from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.simulation import run_seed
 
-PROGRESS_EVERY_S = 1.0
+# Seeds that a process is given at once.
+CHUNK = 50
 
 
 def say(text: str) -> None:
@@ -31,24 +35,35 @@ def show_seed(seed: int) -> int:
     return 0
 
 
-def run_seeds(first: int, count: int) -> int:
-    begun = time.monotonic()
-    shown = begun
-    failed: list[int] = []
-    for number in range(count):
-        seed = first + number
+def failures(seeds: range) -> dict[int, str]:
+    """Run some seeds, in a process of their own; what went wrong."""
+    # A node that cannot page, or must stop, says so; here that is what was planned.
+    logging.disable()
+    failed: dict[int, str] = {}
+    for seed in seeds:
         try:
             run_seed(seed)
         except Exception as error:
-            failed.append(seed)
-            say(f"\rseed {seed} fails: {type(error).__name__}: {error}")
-        now = time.monotonic()
-        if sys.stdout.isatty() and now - shown >= PROGRESS_EVERY_S:
-            shown = now
-            rate = (number + 1) / (now - begun)
-            left_s = (count - number - 1) / rate
-            sys.stdout.write(f"\r{number + 1} of {count} seeds, {len(failed)} failed, {left_s:.0f} s to go \x1b[K")
-            sys.stdout.flush()
+            failed[seed] = f"{type(error).__name__}: {error}"
+    return failed
+
+
+def run_seeds(first: int, count: int, workers: int) -> int:
+    begun = time.monotonic()
+    end = first + count
+    chunks = [range(start, min(start + CHUNK, end)) for start in range(first, end, CHUNK)]
+    done = 0
+    failed: list[int] = []
+    with ProcessPoolExecutor(workers) as pool:
+        for chunk, found in zip(chunks, pool.map(failures, chunks), strict=True):
+            done += len(chunk)
+            for seed, text in found.items():
+                failed.append(seed)
+                say(f"\rseed {seed} fails: {text}")
+            if sys.stdout.isatty():
+                left_s = (count - done) * (time.monotonic() - begun) / done
+                sys.stdout.write(f"\r{done} of {count} seeds, {len(failed)} failed, {left_s:.0f} s to go \x1b[K")
+                sys.stdout.flush()
     say(f"\r{count} seeds from {first} on, {len(failed)} failed, {time.monotonic() - begun:.0f} s")
     if failed:
         say(f"python -m tests.simulation --seed {failed[0]} shows every step of the first that failed")
@@ -60,10 +75,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="show every step of this seed")
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run (2000)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one for each core)")
     options = parser.parse_args()
     if options.seed is not None:
         return show_seed(options.seed)
-    return run_seeds(options.first, options.seeds)
+    return run_seeds(options.first, options.seeds, options.workers)
 
 
 if __name__ == "__main__":

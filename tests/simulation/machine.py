@@ -117,7 +117,9 @@ class Node:
         self.report: list[str] = []
         self.is_clean = False
         self._paging = profile.paging
-        self._vhosts = {vhost_id: VariableBackingQueues(self.store, vhost_id, clock, self._paging) for vhost_id in VHOSTS}
+        self._vhosts = {
+            vhost_id: VariableBackingQueues(self.store, vhost_id, clock, self._paging) for vhost_id in VHOSTS
+        }
 
     # --- life -------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Bugs that were put in on purpose, to see whether the simulation and the damage tests notice.
 
 Each is a small patch of the engine that is applied while a test runs and taken back afterwards. The docstring of its
-function says what is wrong with it; README.md lists them. A mutant that nobody notices is a hole in the tests, not in the
-engine.
+function says what is wrong with it; README.md lists them. A mutant that nobody notices is a hole in the tests, not in
+the engine.
 """
 
 from __future__ import annotations

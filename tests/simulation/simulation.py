@@ -8,6 +8,7 @@ and what is left to do at the end of a seed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from bisect import bisect
 from collections.abc import Callable, Iterator
@@ -147,8 +148,12 @@ class Simulation(Lives):
         except OSError as error:
             require(self.may_fail(), f"an error came out: {error!r}")
             self.trace(f"  {error!r} came out of the step")
-            self._after_error()
-            return
+            if error.errno != errno.EMFILE:
+                self._after_error()
+                return
+            # Nothing has happened to the disk, and nothing may have happened to the messages.
+            self.end_unit()
+            self._look_around()
         failed = self.node.store.failed
         if failed is not None:
             require(self.may_fail(), f"the disk has failed: {failed!r}")
@@ -173,14 +178,14 @@ class Simulation(Lives):
         self.files.plan.crash_at = 0
         self.files.plan.capacity_bytes = None
         self.files.plan.heal()
-        self._do(self._come_to_rest)
+        self._do(self.come_to_rest)
         self._do(self.look)
         self._do(self.clean_restart)
         self.files.plan.crash_at = 0
         self._do(self.look)
         self._do(self.lose_power)
 
-    def _come_to_rest(self) -> None:
+    def come_to_rest(self) -> None:
         for _ in range(TURNS_MAX):
             self.clock.advance(0.05)
             self.node.syncer.answer()

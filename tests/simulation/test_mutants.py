@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.damage import flips_of_a_small_store
 from tests.simulation.mutants import MUTANTS, OF_DAMAGE, applied
 from tests.simulation.simulation import run_seed
-from tests.simulation.damage import flips_of_a_small_store
 
 # Within so many seeds a bug is noticed; most need fewer than fifty.
 SEEDS_MAX = 2000

@@ -95,13 +95,18 @@ class Homes:
         The bodies stay in RAM until `forget_bodies`.
         """
         assert status.msg_in_store == places.MEMORY
-        self.writes += status.count
         if status.persist_to == places.MSG_STORE:
             store = self._large(False)
             status.addresses = array("q", [store.put(entry[0], entry[1]) for entry in status.entries()])
             status.msg_in_store = places.MSG_STORE
-            return [status]
-        return [self._append(part) for part in self._by_file(status)]
+            parts = [status]
+        else:
+            crosses = status.seq_id // self.slots != status.last_seq_id() // self.slots
+            # A copy is cut: the run itself is still right when the disk turns out to be full.
+            whole = status.part_for(status.seq_id, status.count) if crosses else status
+            parts = [self._append(part) for part in self._by_file(whole)]
+        self.writes += status.count
+        return parts
 
     def move_home(self, status: MsgStatus) -> list[MsgStatus]:
         """Copy bodies that are in the journal, and in RAM now, to the queue's store; the messages in their new place.
@@ -161,7 +166,10 @@ class Homes:
     # --- in -----------------------------------------------------------------------------------------
 
     def read(self, status: MsgStatus) -> list[Entry | None]:
-        """The messages of a run whose bodies are on disk; None for what is damaged."""
+        """The messages of a run whose bodies are on disk; None for what is damaged.
+
+        An OSError that comes out says nothing about the bytes: the same call may succeed later.
+        """
         self.reads += status.count
         props = status.msg_props
         found: list[Entry | None] = []
@@ -175,7 +183,7 @@ class Homes:
                 try:
                     envelope, body = store.read(address)
                     found.append((envelope, body, props))
-                except (StoreError, OSError):
+                except StoreError:
                     found.append(None)
         else:
             found.extend(self._read_queue_store(status))
@@ -184,7 +192,7 @@ class Homes:
     def _read_journal(self, status: MsgStatus) -> Sequence[tuple[Envelope, bytes] | None]:
         try:
             batch = self.journal.read_batch(status.place.segment, status.place.pos)
-        except (RottenBatch, OSError):
+        except RottenBatch:
             return [None] * status.count
         return batch[status.entry : status.entry + status.count]
 
@@ -195,14 +203,18 @@ class Homes:
         try:
             records = self.store.read(segment, addresses[0], status.count, status.seq_id)
             return [(record.envelope, record.body, status.msg_props) for record in records]
-        except (StoreError, OSError):
+        except (StoreError, OSError) as error:
+            if isinstance(error, OSError) and not places.is_damage(error):
+                raise
             return [self._read_record(segment, addresses[index], status, index) for index in range(status.count)]
 
     def _read_record(self, segment: int, offset: int, status: MsgStatus, index: int) -> Entry | None:
         """One of several of which some are damaged."""
         try:
             record = self.store.read(segment, offset, 1, status.seq_id + index)[0]
-        except (StoreError, OSError):
+        except (StoreError, OSError) as error:
+            if isinstance(error, OSError) and not places.is_damage(error):
+                raise
             return None
         return (record.envelope, record.body, status.msg_props)
 

@@ -14,18 +14,22 @@ Invariants
   1. The limit is at least 1 while there is no limit of bytes: the head can always be in RAM.
   2. A slice never moves more than `slice_count` messages.
   3. Nothing is read back here: RAM that is free again is filled by fetches only.
+  4. A disk that cannot be written costs memory, and nothing else: what could not leave stays where it was.
 
 Crash: targets and rates are gone; the queue starts with none. It does no I/O.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from typing import Final, final
 
 from penstock.backing.pending_acks import PendingAcks
 from penstock.backing.rates import Rates
 from penstock.backing.zones import Zones
+
+log: Final = logging.getLogger("penstock.store")
 
 INFINITE: Final = float("inf")
 
@@ -109,6 +113,8 @@ class Paging:
         self.bytes_target = -1
         # Work was left over when the last slice ended.
         self.unfinished = False
+        # The last slice could not write.
+        self._is_failing = False
         self._rates = rates
         self._zones = zones
         self._pending = pending
@@ -152,9 +158,21 @@ class Paging:
             average = max(1, (zones.ram_bytes + pending.ram_bytes) // in_ram)
             quota = max(quota, surplus // average + 1)
         chosen = min(quota, count_max)
-        moved = self._let_go(chosen) if chosen > 0 else 0
-        more_positions = self._push_positions(count_max)
+        self.unfinished = False
+        try:
+            moved = self._let_go(chosen) if chosen > 0 else 0
+            more_positions = self._push_positions(count_max)
+        except OSError as error:
+            self._could_not_write(error)
+            return
+        self._is_failing = False
         self.unfinished = more_positions or (quota > chosen and moved > 0)
+
+    def _could_not_write(self, error: OSError) -> None:
+        """Messages stay in RAM; the next slice tries again. Said once, until it works again."""
+        if not self._is_failing:
+            self._is_failing = True
+            log.error("messages of %s cannot be paged out, and stay in memory: %s", self._zones.homes.folder, error)
 
     def _let_go(self, quota: int) -> int:
         rates = self._rates
@@ -185,7 +203,11 @@ class Paging:
     def settle_positions(self) -> None:
         """After a start: as many positions in RAM as are permitted, at once."""
         while self._zones.positions() - self.permitted_positions() >= self.options.io_batch:
-            if not self._zones.push_betas_to_deltas(self.options.io_batch, self.options.slice_count):
+            try:
+                if not self._zones.push_betas_to_deltas(self.options.io_batch, self.options.slice_count):
+                    return
+            except OSError as error:
+                self._could_not_write(error)
                 return
 
     def _push_positions(self, count_max: int) -> bool:

@@ -187,7 +187,12 @@ class PendingAcks:
                 continue
             count = min(run.count, quota - evicted)
             run = self._take(run, run.last_seq_id() + 1 - count, count)
-            for part in [run] if run.can_forget_bodies() else self._homes.write_out(run):
+            try:
+                parts = [run] if run.can_forget_bodies() else self._homes.write_out(run)
+            except OSError:
+                self._add(run)
+                raise
+            for part in parts:
                 part.forget_bodies()
                 self._add(part)
             evicted += count

@@ -41,6 +41,8 @@ class StoredVariable(StoredQueue):
         self._doomed: list[int] = []
         # While messages move: the first that was met in a later segment, and which one that is.
         self._first_later = (0, 0)
+        # And the first that could not be read.
+        self._first_unread = 0
 
     # --- the checkpoint -----------------------------------------------------------------------------
 
@@ -101,10 +103,15 @@ class StoredVariable(StoredQueue):
             return False
         stop = min(end, start + count_max)
         self._first_later = (stop, segment)
+        self._first_unread = stop
         self._move_ready(segment, start, stop)
         self._move_pending(segment, start, stop)
         self._move_delta(segment, start, stop)
         seq_id, later = self._first_later
+        if self._first_unread < seq_id:
+            # Perhaps it can be read another time. Until it is settled the segment stays.
+            self._home_below = max(start, self._first_unread)
+            return False
         if later > segment:
             # After a start nobody knows how far a segment reaches; now it is known.
             queue.tail.spans.narrow(seq_id, later)
@@ -139,13 +146,14 @@ class StoredVariable(StoredQueue):
             zone.extend(moved)
 
     def _moved(self, status: MsgStatus) -> list[MsgStatus]:
-        """The run in its new place. What cannot be read stays as it is, and is for the next fetch to find out."""
+        """The run in its new place. What cannot be read now stays where it is."""
         if status.msg is not None:
             return self._copied(status, False)
         found = self._queue.homes.read(status)
         moved: list[MsgStatus] = []
         for part, entries in readable_parts(status, found):
             if entries is None:
+                self._first_unread = min(self._first_unread, part.seq_id)
                 moved.append(part)
             else:
                 # Not the run itself: it stays a beta when the disk is full.

@@ -111,11 +111,17 @@ class Zones:
         """Bring bodies of the head run of q3 into RAM: from q3's front to q4, which is empty."""
         head = self.q3[0]
         count = head.count_within(self._read_ahead_count, self._read_ahead_bytes)
+        # Nothing leaves q3 before it was read: an error that is not about the bytes must not cost messages.
         if count < head.count:
-            head = head.split_front(count)
+            front = head.part_for(head.seq_id, count)
+            size = front.size_bytes
+            parts = self.with_bodies(front)
+            head.drop_front(count, size)
         else:
+            self._prepare_next()
+            parts = self.with_bodies(head)
             self.q3.popleft()
-        for part in self.with_bodies(head):
+        for part in parts:
             self.q4.append(part)
             self.ram_count += part.count
             self.ram_bytes += part.size_bytes
@@ -150,11 +156,17 @@ class Zones:
             if count < head.count:
                 head = head.split_front(count)
             else:
+                self._prepare_next()
                 self.q3.popleft()
                 self._after_q3()
         self.ready_count -= head.count
         self.ready_bytes -= head.size_bytes
         return head
+
+    def _prepare_next(self) -> None:
+        """The head run is about to leave q3. If it is the last, what follows is read first: an error changes nothing."""
+        if len(self.q3) == 1 and self.delta_count:
+            self.deltas_to_betas(1)
 
     def _after_q3(self) -> None:
         """q3 may have become empty (VQ-7): the delta comes into it, or q1 becomes q4."""
@@ -181,11 +193,13 @@ class Zones:
                 break
             if status.count > from_q1 - pushed:
                 status = status.split_front(from_q1 - pushed)
-            else:
-                q1.popleft()
+                q1.appendleft(status)
+            # It stays where it is if it cannot be written.
+            parts = self._forgotten(status)
+            q1.popleft()
             pushed += status.count
             target = self.q2 if self.delta_count else self.q3
-            target.extend(self._forgotten(status))
+            target.extend(parts)
         return pushed + self._push_from_q4(from_q4)
 
     def _push_from_q4(self, quota: int) -> int:
@@ -195,23 +209,26 @@ class Zones:
         while q4 and not self.q3 and pushed < quota and not q4[-1].is_written():
             # Just published. Once q3 begins before them they belong to q1.
             fresh.append(q4.pop())
-        while pushed < quota and q4 and q4[-1].is_written():
-            status = q4[-1]
-            if status.count > quota - pushed:
-                status = status.split_rear(quota - pushed)
-            else:
+        try:
+            while pushed < quota and q4 and q4[-1].is_written():
+                status = q4[-1]
+                if status.count > quota - pushed:
+                    status = status.split_rear(quota - pushed)
+                    q4.append(status)
+                parts = self._forgotten(status)
                 q4.pop()
-            pushed += status.count
-            self.q3.extendleft(reversed(self._forgotten(status)))
-        if fresh:
-            (self.q1 if self.q3 else q4).extend(reversed(fresh))
+                pushed += status.count
+                self.q3.extendleft(reversed(parts))
+        finally:
+            if fresh:
+                (self.q1 if self.q3 else q4).extend(reversed(fresh))
         return pushed
 
     def _forgotten(self, status: MsgStatus) -> list[MsgStatus]:
         """Alphas that leave RAM, as betas; they are written first if they have to be."""
+        parts = [status] if status.can_forget_bodies() else self.homes.write_out(status)
         self.ram_count -= status.count
         self.ram_bytes -= status.size_bytes
-        parts = [status] if status.can_forget_bodies() else self.homes.write_out(status)
         for part in parts:
             part.forget_bodies()
         return parts
@@ -227,12 +244,14 @@ class Zones:
         if q3:
             keep_below = (q3[0].seq_id // self.slots + 1) * self.slots
             while pushed < quota and messages < messages_max and len(q3) > 1 and q3[-1].seq_id >= keep_below:
-                messages += self.to_delta(q3.pop())
+                messages += self.to_delta(q3[-1])
+                q3.pop()
                 pushed += 1
         # What stands behind a delta goes into it; without one, q2 is empty.
         q2 = self.q2
         while pushed < quota and messages < messages_max and q2:
-            messages += self.to_delta(q2.popleft())
+            messages += self.to_delta(q2[0])
+            q2.popleft()
             pushed += 1
         return pushed
 
@@ -249,9 +268,9 @@ class Zones:
 
     # --- back from the disk -----------------------------------------------------------------------------
 
-    def deltas_to_betas(self) -> None:
-        """Fill q3 from the delta (VQ-8); when the delta is used up, q2 follows."""
-        while self.delta_count and not self.q3:
+    def deltas_to_betas(self, runs: int = 0) -> None:
+        """Fill q3 from the delta (VQ-8) until it has more than so many runs; when the delta is used up, q2 follows."""
+        while self.delta_count and len(self.q3) <= runs:
             stop = self.delta_stop(self.delta_start)
             part = self.delta_part(self.delta_start, stop)
             for seq_id in part.outdated:

@@ -120,6 +120,7 @@ class Broker:
         disk_is_low = self.disk_alarm is not None and self.disk_alarm.active
         self._memory_monitor.check(self.clock.monotonic_s(), disk_is_low)
         if self.node is not None:
+            self.node.set_disk_is_low(disk_is_low)
             for backing in self.backings():
                 if backing.needs_timeout() == TIMEOUT_IDLE:
                     backing.timeout()

@@ -17,6 +17,7 @@ A crash leaves nothing here. It does not write, and it does not look behind a ba
 from __future__ import annotations
 
 from collections.abc import Sequence
+from errno import EIO, ENOENT
 from typing import Final, final
 
 from penstock.files import Files
@@ -44,7 +45,10 @@ class BatchCache:
         self._readers: dict[int, SegmentReader] = {}
 
     def read(self, segment: int, pos: int) -> Sequence[Decoded]:
-        """The entries of a batch, None for damaged ones; RottenBatch when nothing of it can be read."""
+        """The entries of a batch, None for damaged ones; RottenBatch when nothing of it can be read.
+
+        An OSError that comes out is not about the bytes: the same call may succeed later.
+        """
         key = (segment, pos)
         kept = self._batches.pop(key, None)
         if kept is not None:
@@ -53,6 +57,9 @@ class BatchCache:
         try:
             entries, size = self._decode(segment, pos)
         except OSError as error:
+            if error.errno not in (EIO, ENOENT):
+                # Too many open files, for one: that says nothing about the batch.
+                raise
             raise RottenBatch(segment, pos, str(error)) from error
         if size <= self._bytes_max and None not in entries:
             self._batches[key] = (entries, size)

@@ -137,10 +137,13 @@ class MessageStore:
         sizes: dict[int, int] = {}
         copies: dict[int, list[int]] = {}
         for file in found:
-            self._bodies.files[file.number] = file
             self._bodies.newest_on_disk = file.number
-            self._folder.check_version(file)
             sizes[file.number] = self._folder.size(file)
+            if not self._folder.is_ours(file):
+                # It stays, so that somebody can look at it.
+                file.damaged = True
+                continue
+            self._bodies.files[file.number] = file
             if file.compacted:
                 for address, offset in self._folder.table(file, sizes[file.number]):
                     if address in refs:

@@ -48,6 +48,9 @@ from penstock.store.stored_queue import NO_SEGMENT, StoredQueue
 __all__ = ["NO_SEGMENT", "NodeStore", "Recovered", "StoredQueue"]
 
 LOCK_PATH: Final = "lock"
+# With little room on the disk: how often checkpoints come, and how large a segment is worth leaving for one.
+_LOW_DISK_CHECKPOINT_S: Final = 1.0
+_LOW_DISK_SEGMENT_BYTES: Final = 1 << 20
 # After a checkpoint that was given up.
 _RETRY_S: Final = 5.0
 _FOREVER_S: Final = float("inf")
@@ -141,6 +144,9 @@ class NodeStore:
             # One that is under way does not have the mark: let it end, and make another.
             if self.checkpointer.is_running:
                 self._run_checkpoint()
+            if self.checkpointer.is_running:
+                # It waits for rows that found no room. The other one tries once more.
+                self.checkpointer.give_up("the disk is full")
             self.checkpoint_now(clean=True)
         self.shared_stores.close()
         self.journal.close()
@@ -313,11 +319,22 @@ class NodeStore:
             return False
         if journal.bytes_written - self._checkpoint_bytes >= self.options.checkpoint_bytes:
             return True
-        if now - self._checkpoint_s < self.options.checkpoint_s:
+        every_s = _LOW_DISK_CHECKPOINT_S if self.retention.disk_is_low else self.options.checkpoint_s
+        if now - self._checkpoint_s < every_s:
             return False
         return journal.next_lsn != self._checkpoint_lsn or self.retention.wants_checkpoint
 
+    def set_disk_is_low(self, is_low: bool) -> None:
+        """While it is, checkpoints come often, and history is not kept: what is settled makes room soon."""
+        if is_low and not self.retention.disk_is_low:
+            # What was kept as history until now goes with the next one.
+            self.retention.wants_checkpoint = True
+        self.retention.disk_is_low = is_low
+
     def _begin_checkpoint(self, clean: bool) -> None:
+        if self.retention.disk_is_low and self.journal.position()[1] > _LOW_DISK_SEGMENT_BYTES:
+            # Only a segment that was left can go.
+            self.journal.roll()
         self._checkpoint_lsn = self.journal.next_lsn
         self._checkpoint_bytes = self.journal.bytes_written
         self._checkpoint_s = self._clock.monotonic_s()

@@ -20,6 +20,7 @@ A crash changes nothing here: the module holds no state. It does not read or wri
 
 from __future__ import annotations
 
+from errno import EIO, ENOENT
 from typing import Final
 
 MEMORY: Final = 0
@@ -33,6 +34,11 @@ DELIVERED: Final = 2
 
 # (place_kind, flags, size_bytes, expiry_ms, segment, pos, entry). The size is the payload's, the expiry -1 for never.
 Slot = tuple[int, int, int, int, int, int, int]
+
+
+def is_damage(error: OSError) -> bool:
+    """Whether an error of a read is about the bytes. Others, as too many open files, pass, and cost no message."""
+    return error.errno in (EIO, ENOENT)
 
 
 class StoreError(Exception):

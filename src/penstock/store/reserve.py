@@ -22,6 +22,9 @@ from penstock.clock import Clock
 from penstock.files import Files
 
 PATH: Final = "reserve"
+# On a small disk it is this part of what is free, and at least so much: some batches of acks.
+_FREE_PART: Final = 8
+_LEAST_BYTES: Final = 4 << 20
 # The free space is asked for at most this often.
 _CHECK_EVERY_S: Final = 5.0
 
@@ -58,11 +61,13 @@ class Reserve:
             return
         self._next_check_s = now + _CHECK_EVERY_S
         try:
-            if self._files.free_bytes() < 2 * self._size_bytes and not self._files.exists(PATH):
+            free = self._files.free_bytes()
+            size = min(self._size_bytes, max(free // _FREE_PART, _LEAST_BYTES))
+            if free < 2 * size and not self._files.exists(PATH):
                 return
             file = self._files.open(PATH, create=True)
             try:
-                file.reserve(self._size_bytes)
+                file.reserve(size)
             finally:
                 file.close()
         except OSError:

@@ -57,6 +57,8 @@ class Retention:
         self.moving = NOTHING
         # Something can go once more checkpoints have been published.
         self.wants_checkpoint = False
+        # There is little room on the disk: history goes as soon as it can.
+        self.disk_is_low = False
         # Why the last move was given up, or a segment could not be removed; empty when nothing went wrong.
         self.failure = ""
         self._journal = journal
@@ -118,6 +120,8 @@ class Retention:
 
     def _is_out(self, history: list[int], position: int) -> bool:
         """Whether a segment is beyond the size or the age up to which history is kept."""
+        if self.disk_is_low:
+            return True
         if sum([self._size(number) for number in history[position:]]) > self._options.retention_bytes:
             return True
         # It was left when the next one was begun.

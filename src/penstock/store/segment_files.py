@@ -14,8 +14,8 @@ Invariants
      `synced`. A write in between puts it into `_unsynced` again, so it is synced again.
   2. A file in `_syncing` is not closed, also when it is removed.
   3. No file is held across the opening of another: the second may cost the first its handle.
-  4. A head is believed only if its CRC is right, and used only if number and slots per file fit. A file whose head is
-     damaged is not read; whoever writes to it next begins it anew.
+  4. A head is believed only if its CRC is right, and used only if number, slots per file and queue fit. A file whose
+     head is damaged is not read; whoever writes to it next begins it anew.
 
 A crash may leave a file without a whole head, or with its name lost, if it was never synced. No checkpoint names such a
 file; recovery removes the files that the checkpoint does not name. This module does not know slots or records.
@@ -34,8 +34,8 @@ from penstock.store.places import StoreError, UnknownVersion
 
 FILE_HEAD_BYTES: Final = 64
 VERSION: Final = 1
-# magic, version, slots per file, first seq_id, nothing; then the CRC of these 60 bytes.
-_HEAD: Final = Struct("<4sIIq40x")
+# magic, version, slots per file, first seq_id, CRC of the folder's path, nothing; then the CRC of these 60 bytes.
+_HEAD: Final = Struct("<4sIIqI36x")
 _CRC: Final = Struct("<I")
 
 # Hands work to the queue's own context.
@@ -64,6 +64,8 @@ class SegmentFiles(HandleOwner):
         assert len(magic) == 4 and slots > 0
         self.folder = folder
         self.slots = slots
+        # Tells the files of two queues apart, whatever their names.
+        self._owner = crc32(folder.encode())
         self._files = files
         self._handles = handles
         self._magic = magic
@@ -130,14 +132,14 @@ class SegmentFiles(HandleOwner):
         if file.size():
             # Without its head nobody could read what is in there.
             file.truncate(0)
-        head = _HEAD.pack(self._magic, VERSION, self.slots, number * self.slots)
+        head = _HEAD.pack(self._magic, VERSION, self.slots, number * self.slots, self._owner)
         write_all(file, [head, _CRC.pack(crc32(head))], 0)
         self._known.add(number)
         return file
 
     def _check_head(self, number: int, head: bytes) -> None:
         path = self.path(number)
-        magic, version, slots, first_seq_id = _HEAD.unpack_from(head)
+        magic, version, slots, first_seq_id, owner = _HEAD.unpack_from(head)
         if magic != self._magic or _CRC.unpack_from(head, FILE_HEAD_BYTES - 4)[0] != crc32(head[:-4]):
             raise BadHead(f"the head of {path} is damaged")
         if version != VERSION:
@@ -149,6 +151,8 @@ class SegmentFiles(HandleOwner):
             raise BadFile(f"{path} was made for {slots} messages per file, and is opened for {self.slots}")
         if first_seq_id != number * slots:
             raise BadFile(f"{path} is the file of the messages from {first_seq_id} on, under another file's name")
+        if owner != self._owner:
+            raise BadFile(f"{path} is a file of another queue")
 
     def sync_names(self) -> None:
         """Make the names of new files durable. Blocks; does nothing when there are none."""

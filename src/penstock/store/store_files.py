@@ -35,8 +35,8 @@ from penstock.store.records import RECORD_HEAD_BYTES, BadRecord, record_bytes
 
 MAGIC: Final = b"PnMs"
 VERSION: Final = 1
-# magic, version, number of the file, 1 when compacted, nothing; then the CRC of these 60 bytes.
-_HEAD: Final = Struct("<4sIII44x")
+# magic, version, number, 1 when compacted, CRC of the folder's path, nothing; then the CRC of these 60 bytes.
+_HEAD: Final = Struct("<4sIIII40x")
 _CRC: Final = Struct("<I")
 # Behind the records of a compacted file: addresses, offsets, then this: magic, how many, bytes of the records, CRC.
 TABLE_MAGIC: Final = b"PnMt"
@@ -53,9 +53,9 @@ def file_name(number: int, compacted: bool) -> str:
     return f"{number:08d}-c.pms" if compacted else f"{number:08d}.pms"
 
 
-def file_head(number: int, compacted: bool) -> bytes:
-    """What a file begins with."""
-    head = _HEAD.pack(MAGIC, VERSION, number, 1 if compacted else 0)
+def file_head(number: int, compacted: bool, folder: str) -> bytes:
+    """What a file of a folder begins with."""
+    head = _HEAD.pack(MAGIC, VERSION, number, 1 if compacted else 0, crc32(folder.encode()))
     return head + _CRC.pack(crc32(head))
 
 
@@ -109,7 +109,7 @@ class StoreFolder(HandleOwner):
         self.files.unlink(path)
         handle = self.files.create(path)
         try:
-            write_all(handle, [file_head(file.number, file.compacted)], 0)
+            write_all(handle, [file_head(file.number, file.compacted, self.folder)], 0)
         except OSError:
             handle.close()
             self.files.unlink(path)
@@ -235,20 +235,24 @@ class StoreFolder(HandleOwner):
         names = [name.removesuffix("-c.pms") for name in self.files.list_dir(self.folder) if name.endswith("-c.pms")]
         return [StoreFile(int(name), True) for name in names if name.isdecimal()]
 
-    def check_version(self, file: StoreFile) -> None:
-        """Raise UnknownVersion for a file that a later penstock wrote. A damaged head says nothing."""
+    def is_ours(self, file: StoreFile) -> bool:
+        """False for a file that says it is of another store: its addresses lead to other messages.
+
+        Raises UnknownVersion for one that a later penstock wrote. A damaged head says nothing.
+        """
         try:
             head = self.read(file, FILE_HEAD_BYTES, 0)
         except BadRecord:
-            return
+            return True
         if len(head) < FILE_HEAD_BYTES or _CRC.unpack_from(head, FILE_HEAD_BYTES - 4)[0] != crc32(head[:-4]):
-            return
-        version = _HEAD.unpack_from(head)[1]
+            return True
+        _, version, _, _, owner = _HEAD.unpack_from(head)
         if version != VERSION:
             raise UnknownVersion(
                 f"{self.path(file)} has format version {version}, and this penstock reads version {VERSION}: start the"
                 " version of penstock that wrote it, or upgrade this one"
             )
+        return bool(owner == crc32(self.folder.encode()))
 
     def remove(self, file: StoreFile) -> None:
         """Remove a file in which nothing is wanted."""

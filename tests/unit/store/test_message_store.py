@@ -463,7 +463,7 @@ def test_a_file_of_a_later_version_stops_the_start_and_says_what_to_do(house: Ho
     house.commit()
     machine = house.machine.kill()
     path = f"{FOLDER}/{house.names()[0]}"
-    head = bytearray(file_head(1, False))
+    head = bytearray(file_head(1, False, FOLDER))
     head[4] = 2
     file = machine.open(path)
     file.pwrite([bytes(head[:-4]), crc32(head[:-4]).to_bytes(4, "little")], 0)
@@ -516,7 +516,7 @@ def hostile_messages() -> list[tuple[Envelope, bytes]]:
     other = encode_record(-1, envelope, body, -1, 2 << 32 | FILE_HEAD_BYTES)
     return [
         (envelope, inner + FRAME_END),
-        (envelope, file_head(1, True) + other + FRAME_END),
+        (envelope, file_head(1, True, FOLDER) + other + FRAME_END),
         (envelope, other + encode_table([1 << 32 | 64], [64], len(other)) + FRAME_END),
         (Envelope("x", "y", inner[:200]), other * 2 + FRAME_END),
     ]
@@ -659,8 +659,9 @@ def test_bodies_of_any_size_come_back_from_any_buffer(sizes: list[int], buffer_b
 
 
 def test_the_format_is_the_documented_one() -> None:
-    head = b"PnMs" + (1).to_bytes(4, "little") + (7).to_bytes(4, "little") + (1).to_bytes(4, "little") + bytes(44)
-    assert file_head(7, True) == head + crc32(head).to_bytes(4, "little")
+    numbers = [1, 7, 1, crc32(b"vhosts/5e/shared/persistent")]
+    head = b"PnMs" + b"".join([number.to_bytes(4, "little") for number in numbers]) + bytes(40)
+    assert file_head(7, True, "vhosts/5e/shared/persistent") == head + crc32(head).to_bytes(4, "little")
     addresses = (3 << 32 | 64).to_bytes(8, "little") + (9 << 32 | 80).to_bytes(8, "little")
     entries = addresses + (64).to_bytes(4, "little") + (164).to_bytes(4, "little")
     end = b"PnMt" + (2).to_bytes(4, "little") + (200).to_bytes(4, "little")

@@ -68,6 +68,24 @@ def test_history_is_kept_up_to_its_size() -> None:
     assert sum(sizes) + max(sizes) > 3 * TINY_SEGMENT, "one more would have fit"
 
 
+def test_with_little_room_on_the_disk_history_is_not_kept() -> None:
+    files = new_disk()
+    clock = ManualClock()
+    node = node_with(files, retention_bytes=1 << 30, clock=clock)
+    queue = PlainQueue(node)
+    fill(node, queue, 10)
+    queue.ack(*list(queue.messages))
+    work(node)
+    assert node.journal.segments()[0] == 1
+    node.set_disk_is_low(True)
+    for _ in range(4):
+        # Checkpoints come by themselves, long before their usual time.
+        clock.advance(1.1)
+        for _ in range(20):
+            node.end_turn()
+    assert node.journal.segments() == [node.journal.position()[0]]
+
+
 def test_history_is_kept_up_to_its_age() -> None:
     files = new_disk()
     clock = ManualClock()

@@ -89,6 +89,16 @@ def test_a_file_for_another_number_of_slots_is_refused() -> None:
         house.segment_files(8).reader(1)
 
 
+def test_a_file_of_another_queue_is_refused() -> None:
+    house = House()
+    house.write(1, b"data")
+    house.disk.make_dir("other")
+    house.disk.rename(house.files.path(1), "other/00000001.x")
+    other = SegmentFiles(house.disk, "other", HandleCache(house.disk), b"TEST", ".x", 4, run_at_once)
+    with pytest.raises(BadFile, match=r"other/00000001\.x is a file of another queue"):
+        other.reader(1)
+
+
 def test_a_file_under_another_files_name_is_refused() -> None:
     house = House()
     house.write(1, b"one")

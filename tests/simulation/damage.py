@@ -1,0 +1,117 @@
+"""A small store with a message in every kind of place, and what must be true after somebody has damaged it.
+
+The node starts, or refuses to and says why. It never serves wrong bytes. What is missing is named: in the report of the
+start, or by a queue that finds it out. Everything that it serves was published with these very bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.clock import ManualClock
+from penstock.errors import StartupError
+from penstock.sim_files import SimFiles
+from tests.simulation.books import content, require
+from tests.simulation.machine import Node, OpenQueue
+from tests.simulation.profile import Profile
+from tests.simulation.script import Script
+from tests.simulation.simulation import small_buffers
+from tests.simulation.verbs import MANY
+
+Content = tuple[object, ...]
+
+
+class SmallStore:
+    """What the first life of the script leaves, after a clean stop or after a kill with everything synced."""
+
+    def __init__(self, stopped: bool) -> None:
+        script = Script()
+        with small_buffers(script.profile):
+            script.first_life()
+            script.come_to_rest()
+            if stopped:
+                assert script.node.stop()
+        self.profile: Profile = script.profile
+        self.clock = ManualClock(script.clock.wall_ms())
+        self.rng = script.rng
+        self.files = script.files.kill()
+        self.definitions = [text for _, text in script.books.definitions]
+        # What must be there, and what was there once, by queue id and seq_id.
+        self.kept: dict[str, dict[int, Content]] = {}
+        self.known: dict[str, dict[int, Content]] = {}
+        for books in script.books.durable_queues():
+            lasting = [message for message in books.messages.values() if message.lasts]
+            if books in script.books.queues.values():
+                self.kept[books.queue_id] = {message.seq_id: message.content for message in lasting}
+            everything = [*books.gone, *lasting]
+            self.known[books.queue_id] = {message.seq_id: message.content for message in everything}
+
+    def paths(self) -> list[str]:
+        return [path for path, data in self.files.contents().items() if data]
+
+    def size(self, path: str) -> int:
+        return len(self.files.contents()[path])
+
+    def kept_count(self) -> int:
+        return sum(map(len, self.kept.values()))
+
+    def check(self, files: SimFiles, what: str) -> int:
+        """Open a damaged copy; how many messages are missing, -1 when the node refuses to start."""
+        try:
+            with small_buffers(self.profile):
+                return self._check(files)
+        except StartupError as refused:
+            require(len(str(refused)) > 40, f"{what}: the node does not start, and says only {refused}")
+            return -1
+        except Exception as error:
+            error.add_note(what)
+            raise
+
+    def _check(self, files: SimFiles) -> int:
+        node = Node(files, self.clock, self.profile, self.rng)
+        node.open()
+        missing = came_back = 0
+        lost: float = 0
+        for queue in list(node.queues.values()):
+            found = self._consume(queue)
+            kept = self.kept.get(queue.queue_id, {})
+            missing += len(kept.keys() - found.keys())
+            came_back += len(found.keys() - kept.keys())
+            # A priority queue without a single level says nothing.
+            told = queue.messages.status().get("lost", 0)
+            assert isinstance(told, int | float)
+            lost += told
+        gone = [queue_id for queue_id in self.kept if queue_id not in {one.queue_id for one in node.queues.values()}]
+        missing += sum(len(self.kept[queue_id]) for queue_id in gone)
+        is_named = bool(node.report) or lost > 0
+        are_known = node.definitions == self.definitions
+        assert is_named or are_known, f"the definitions are {node.definitions}, and nobody says so"
+        assert is_named or not missing, f"{missing} messages are missing, and nobody says so"
+        assert is_named or not came_back, f"{came_back} messages came back, and nobody says so"
+        return missing
+
+    def _consume(self, queue: OpenQueue) -> dict[int, Content]:
+        """Everything that a queue serves, taken as a consumer takes it."""
+        known = self.known[queue.queue_id]
+        found: dict[int, Content] = {}
+        run = queue.messages.fetch(3, MANY, False)
+        while run is not None:
+            for seq_id, entry in enumerate(run.entries, run.first_seq_id):
+                assert seq_id not in found, f"{seq_id} of {queue.name} came twice"
+                assert known.get(seq_id) == content(entry), f"{seq_id} of {queue.name} came with wrong bytes: {entry}"
+                found[seq_id] = content(entry)
+            run = queue.messages.fetch(3, MANY, False)
+        assert len(queue.messages) == 0, f"{queue.name} is empty, and counts {len(queue.messages)}"
+        return found
+
+
+def flips_of_a_small_store(step: int, stopped: bool = True, paths: Iterable[str] | None = None) -> dict[str, list[int]]:
+    """Flip a bit of every `step`th byte, one at a time; what was missing after each flip, by path."""
+    store = SmallStore(stopped)
+    missing: dict[str, list[int]] = {}
+    for path in paths or store.paths():
+        for byte in range(0, store.size(path), step):
+            files = store.files.copy()
+            files.flip(path, byte, byte % 8)
+            missing.setdefault(path, []).append(store.check(files, f"bit {byte % 8} of byte {byte} of {path}"))
+    return missing
