@@ -1,7 +1,7 @@
 """The command line of the simulation: one seed in detail, or many seeds with progress.
 
-    python -m tests.simulation --seed 7              every step of one seed
-    python -m tests.simulation --seeds 1000000       many seeds; those that fail are named
+python -m tests.simulation --seed 7              every step of one seed
+python -m tests.simulation --seeds 1000000       many seeds; those that fail are named
 """
 
 from __future__ import annotations

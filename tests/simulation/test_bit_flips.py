@@ -14,7 +14,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.message import Envelope, MessageProps
 from penstock.sim_files import FaultPlan, SimFiles, Survival
-from tests.simulation.damage import SmallStore
+from tests.simulation.damage import SmallStore, worst_flips
 from tests.simulation.machine import Node
 from tests.simulation.publishing import Token
 from tests.simulation.script import Script
@@ -38,13 +38,7 @@ def test_an_undamaged_store_misses_nothing(store: SmallStore) -> None:
 
 
 def test_a_flipped_bit_costs_few_messages_and_they_are_named(store: SmallStore) -> None:
-    worst: dict[str, int] = {}
-    for path in store.paths():
-        for byte in range(0, store.size(path), STEP):
-            files = store.files.copy()
-            files.flip(path, byte, byte % 8)
-            missing = store.check(files, f"bit {byte % 8} of byte {byte} of {path}")
-            worst[path] = max(worst.get(path, 0), missing)
+    worst = worst_flips(store, STEP)
     assert max(worst.values()) <= MESSAGES_MAX, worst
 
 

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from typing import Final, final
 
+from penstock.backing.msg_status import MsgStatus
 from penstock.backing.pending_acks import PendingAcks
 from penstock.backing.rates import Rates
 from penstock.backing.zones import Zones
@@ -187,8 +189,9 @@ class Paging:
         if quota <= 0:
             return 0
         zones = self._zones
-        in_q1 = sum([status.count for status in zones.q1])
-        from_q1, from_q4 = self.options.policy.split(quota, in_q1, zones.ram_count - in_q1)
+        from_q1, from_q4 = self.options.policy.split(
+            quota, _count_up_to(quota, zones.q1), _count_up_to(quota, zones.q4)
+        )
         return zones.push_alphas_to_betas(from_q1, from_q4)
 
     def permitted_positions(self) -> int:
@@ -217,3 +220,13 @@ class Paging:
             return False
         pushed = self._zones.push_betas_to_deltas(surplus, max(count_max, 1))
         return 0 < pushed < surplus and self._zones.positions() - self.permitted_positions() >= self.options.io_batch
+
+
+def _count_up_to(enough: int, zone: deque[MsgStatus]) -> int:
+    """Messages in a zone; it is not looked at any further than to `enough` of them, so a long one costs no more."""
+    count = 0
+    for status in zone:
+        count += status.count
+        if count >= enough:
+            break
+    return count

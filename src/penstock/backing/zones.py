@@ -164,7 +164,7 @@ class Zones:
         return head
 
     def _prepare_next(self) -> None:
-        """The head run is about to leave q3. If it is the last, what follows is read first: an error changes nothing."""
+        """The head run is about to leave q3. If it is the last, what follows is read first: an error spoils nothing."""
         if len(self.q3) == 1 and self.delta_count:
             self.deltas_to_betas(1)
 

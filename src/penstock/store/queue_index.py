@@ -191,17 +191,15 @@ class QueueIndex:
         return found
 
     def _read_file(self, number: int, start: int, end: int) -> list[Slot | None]:
-        self._write_waiting(2 * number)
-        self._write_waiting(2 * number + 1)
         self._look_at(number)
-        file = self._segments.reader(number)
-        if file is None:
+        waiting = 2 * number in self._waiting or 2 * number + 1 in self._waiting
+        # What waits is read over the file, not written first: a full disk does not keep anybody from reading.
+        file = self._segments.before_writing(number) if waiting else self._segments.reader(number)
+        if file is None and not waiting:
             return [None] * (end - start)
         slot = start - number * self.segment_slots
-        slots, damaged = _decode(start, end, self._slot_bytes(file, slot, end - start, 0))
-        moved = self._slot_bytes(file, slot, end - start, 1)
-        if number in self._distrusted:
-            moved = moved[: max(0, self._distrusted_from - start) * SLOT_BYTES]
+        slots, damaged = _decode(start, end, self._slot_bytes(file, number, slot, end - start, 0))
+        moved = self._slot_bytes(file, number, slot, end - start, 1)
         if moved.strip(b"\x00"):
             newer, damaged_moves = _decode(start, end, moved)
             slots = [old if new is None else new for new, old in zip(newer, slots, strict=True)]
@@ -210,12 +208,24 @@ class QueueIndex:
         self._damaged.update(damaged)
         return slots
 
-    def _slot_bytes(self, file: File, slot: int, count: int, area: int) -> bytes:
+    def _slot_bytes(self, file: File | None, number: int, slot: int, count: int, area: int) -> bytes:
         offset = self._offset(slot, area)
+        data = b""
         # Most files have no second area: asking for the size is cheaper than reading nothing.
-        if area == 1 and file.size() <= offset:
-            return b""
-        return file.pread(count * SLOT_BYTES, offset)
+        if file is not None and (area == 0 or file.size() > offset):
+            data = file.pread(count * SLOT_BYTES, offset)
+            if area == 1 and number in self._distrusted:
+                data = data[: max(0, self._trusted_bytes(number) - offset)]
+        chunks = self._waiting.get(2 * number + area)
+        if chunks is None:
+            return data
+        merged = bytearray(data.ljust(count * SLOT_BYTES, b"\x00"))
+        for position, chunk in chunks:
+            first = max(0, position - offset)
+            last = min(len(merged), position - offset + len(chunk))
+            if first < last:
+                merged[first:last] = chunk[first + offset - position : last + offset - position]
+        return bytes(merged)
 
     # --- the life of the files
 

@@ -55,9 +55,21 @@ def test_slots_come_back_over_any_boundary(files: SimFiles, start: int, count: i
     expected = [None] * start + slots_of(start, count) + [None, None]
     assert index.read(0, start + count + 2) == expected
     assert index.read(start, start) == []
+    index.flush()
     later = make_index(files.kill() if flushed else files)
     assert later.read(0, start + count + 2) == expected
     assert later.damaged == []
+
+
+def test_what_waits_is_read_without_being_written(files: SimFiles) -> None:
+    index = make_index(files)
+    index.write(0, slots_of(0, 3))
+    index.flush()
+    files.plan.fail(errno.ENOSPC, "pwrite", forever=True)
+    index.write(2, slots_of(12, 6)[:4])
+    index.move(1, slots_of(21, 1))
+    assert index.read(0, 8) == [*slots_of(0, 1), *slots_of(21, 1), *slots_of(12, 4), None, None]
+    assert index.read(3, 5) == slots_of(13, 2)
 
 
 def test_all_fields_are_kept_up_to_their_limits(files: SimFiles) -> None:
