@@ -26,7 +26,10 @@ class SmallStore:
         script = Script()
         with small_buffers(script.profile):
             script.first_life()
-            script.come_to_rest()
+            for _ in range(3):
+                # Batches behind the last checkpoint, one after the other.
+                script.publish_to("a")
+                script.come_to_rest()
             if stopped:
                 assert script.node.stop()
         self.profile: Profile = script.profile

@@ -360,13 +360,16 @@ def definitions_without_their_lsn() -> Patch:
 
 @of_damage
 def rot_taken_for_a_torn_tail() -> Patch:
-    """Everything behind a damaged batch is cut off in silence, wherever it is."""
+    """The journal ends with the first damage, wherever that is, as if what follows had never been confirmed."""
 
     def make(original: Any) -> Any:
         def walk_segment(self: Any, segment_reader: Any, limit: int) -> None:
+            if self._end.torn:
+                return
             with patch.object(reader.SegmentReader, "find_header", lambda self, after, lsn: None):
                 original(self, segment_reader, limit)
-            self._end.rotten.clear()
+            for segment, pos, size in self._damage:
+                self._end.torn.append(reader.TornTail(segment, pos, size, self._end.next_lsn))
             self._damage.clear()
 
         return walk_segment

@@ -126,6 +126,10 @@ class Script(Simulation):
             self.trace(f"{number} {name}")
             self._do(steps[name])
 
+    def publish_to(self, name: str) -> None:
+        self._publish([self.node.queues[name]])
+        self.end_unit()
+
     def whole(self) -> None:
         """Everything, with the end of a seed behind it."""
         with small_buffers(self.profile):

@@ -152,8 +152,8 @@ class Simulation(Lives):
                 self._after_error()
                 return
             # Nothing has happened to the disk, and nothing may have happened to the messages.
-            self.end_unit()
-            self._look_around()
+            self._do(self.end_unit)
+            return
         failed = self.node.store.failed
         if failed is not None:
             require(self.may_fail(), f"the disk has failed: {failed!r}")
@@ -168,9 +168,13 @@ class Simulation(Lives):
 
     def _look_around(self) -> None:
         self.look_at_journal()
+        # It is the driver who looks: this is not to fail.
+        plan = self.files.plan
+        faults, plan.faults = plan.faults, []
         for queue in list(self.node.queues.values()):
             self.drain(queue)
             self.check(queue)
+        plan.faults = faults
 
     def _finish(self) -> None:
         """Let the node come to rest, stop it, start it, and cut the power: everything must still be there."""

@@ -133,7 +133,9 @@ def run_with(plan_it: Callable[[SimFiles], None]) -> Script:
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for-ever"])
 @pytest.mark.parametrize("error", ERRORS)
 def test_nothing_is_lost_by_an_error_of_any_writing_call(error: str, forever: bool) -> None:
-    for number in numbers(FIRST_CALLS, WRITING_CALLS):
+    calls = numbers(FIRST_CALLS, WRITING_CALLS)
+    assert calls, "the script writes nothing"
+    for number in calls:
         name = FIRST_CALLS[number - 1][0]
         nth = sum(1 for call, _ in FIRST_CALLS[:number] if call == name)
         try:
@@ -146,6 +148,7 @@ def test_nothing_is_lost_by_an_error_of_any_writing_call(error: str, forever: bo
 @pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EIO], ids=["short", "then-ENOSPC", "then-EIO"])
 def test_nothing_is_lost_by_a_short_write(error: int) -> None:
     writes = len(numbers(FIRST_CALLS, frozenset({"pwrite"})))
+    assert writes > 0, "the script writes nothing"
     for nth in range(1, writes + 1):
         for size in (1, 50):
             try:
