@@ -18,7 +18,7 @@ def test_the_example_in_the_readme_prints_the_message_it_sent(broker_url: str, c
     (example,) = [block for block in blocks if "pika.BlockingConnection" in block]
     assert example.count(URL_IN_README) == 1
     assert len(example.strip().splitlines()) <= 10
-    queue = re.search(r'queue_declare\("(\w+)"\)', example)
+    queue = re.search(r'queue_declare\("(\w+)"', example)
     assert queue is not None
     channel.queue_delete(queue[1])
     run = subprocess.run(

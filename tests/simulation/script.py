@@ -130,6 +130,13 @@ class Script(Simulation):
         self._publish([self.node.queues[name]])
         self.end_unit()
 
+    def go_idle(self) -> None:
+        """Until the commit mark stands behind the last batch."""
+        for _ in range(3):
+            self.clock.advance(1.0)
+            self.node.store.end_turn()
+            self.node.syncer.answer()
+
     def whole(self) -> None:
         """Everything, with the end of a seed behind it."""
         with small_buffers(self.profile):

@@ -148,7 +148,8 @@ class Simulation(Lives):
         except OSError as error:
             require(self.may_fail(), f"an error came out: {error!r}")
             self.trace(f"  {error!r} came out of the step")
-            if error.errno != errno.EMFILE:
+            if error.errno != errno.EMFILE or step == self.purge:
+                # The levels of a priority queue are purged one after the other.
                 self._after_error()
                 return
             # Nothing has happened to the disk, and nothing may have happened to the messages.

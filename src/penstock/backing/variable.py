@@ -93,10 +93,21 @@ class VariableBackingQueue(BackingQueue):
         self.terminated = True
         if not self.durable:
             self.delete_and_terminate()
+            return b""
+        try:
+            # For whoever opens the queue again before the node stops.
+            self.homes.give_back()
+        except OSError as error:
+            # What could not be written waits for the checkpoint, which fails in its own way.
+            log.warning("%s was terminated, but not all of it could be written: %s", self.homes.folder, error)
         return b""
 
     def delete_and_terminate(self) -> None:
-        self._release_ready()
+        try:
+            self._release_ready()
+        except OSError as error:
+            # That must not keep a queue alive. Its large bodies stay until the next start counts who wants them.
+            log.warning("%s is deleted, but not all that it refers to could be found: %s", self.homes.folder, error)
         self.zones.clear()
         self.pending.remove(self.pending.seq_ids())
         self.live.remove(self.live.low, max(0, self.tail.next_seq_id - self.live.low))
@@ -117,11 +128,12 @@ class VariableBackingQueue(BackingQueue):
 
     def _release_ready(self) -> None:
         """Give back the references to the shared stores of what is ready."""
-        for status in zone_views.runs_in_ram(self.zones):
-            self.homes.release(status, 0, status.count)
+        ready = zone_views.runs_in_ram(self.zones)
         if any(list(self.homes.index_segments.values())):
-            for status in zone_views.delta_runs(self.zones):
-                self.homes.release(status, 0, status.count)
+            # Read before anything is given back: an error leaves everything as it is.
+            ready.extend(zone_views.delta_runs(self.zones))
+        for status in ready:
+            self.homes.release(status, 0, status.count)
 
     # --- publishing -------------------------------------------------------------------------------
 
