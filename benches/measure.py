@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from benches.brokers import Broker
-from benches.cases import MEMORY_BODY_BYTES, MEMORY_LIMIT_BYTES, Case, Kind
+from benches.cases import MEMORY_BODY_BYTES, MEMORY_LIMIT_BYTES, MEMORY_SLACK, Case, Kind
 from benches.load import disk_syncs_per_s, run_load, unaccounted
 from benches.procstat import Usage, sample, tree_pids
 from benches.summary import Repeat
@@ -34,7 +34,7 @@ def measure_load(broker: Broker, case: Case, number: int, seconds: float) -> Rep
         metrics = load_metrics(usage, counts)
         if case.kind is Kind.MEMORY and (held := held_back(counts)) is not None:
             # A broker that pages to disk has no reason to hold anybody back while its memory stays within the limit.
-            metrics["held_back"] = float(held or usage.rss_peak_bytes <= MEMORY_LIMIT_BYTES)
+            metrics["held_back"] = float(held or usage.rss_peak_bytes <= MEMORY_LIMIT_BYTES * MEMORY_SLACK)
     raw = {"load": counts, "usage": usage_fields(usage)}
     return Repeat(broker.name, case.name, number, metrics, usage.foreign_share, error, raw)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from benches.cases import MEMORY_LIMIT_BYTES
+from benches.cases import MEMORY_LIMIT_BYTES, MEMORY_SLACK
 from benches.summary import Summary
 
 MIB: Final = 1024 * 1024
@@ -49,8 +49,7 @@ def latency(case: str) -> Target:
 
 
 def memory(case: str) -> tuple[Target, Target]:
-    # The limit counts messages; the interpreter itself and the allocator's slack come on top.
-    bound = MEMORY_LIMIT_BYTES * 1.5 / MIB
+    bound = MEMORY_LIMIT_BYTES * MEMORY_SLACK / MIB
     return (
         Target(case, "held_back", 1.0, True, False, "publisher held back, or memory within the limit (1 = always)"),
         Target(case, "rss_peak_mib", bound, False, False, f"peak RSS, MiB (limit {MEMORY_LIMIT_BYTES // MIB})"),

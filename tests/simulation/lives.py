@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 
 from penstock.errors import StartupError
+from penstock.journal.options import OS
 from penstock.message import Entry
 from penstock.sim_files import SimCrash, SimFiles
 from tests.simulation.books import Broken, require
@@ -58,7 +59,11 @@ class Lives(Verbs):
     def lose_power(self) -> None:
         self.trace("  power lost")
         self.end_life()
-        self.begin_life(self.files.crash(self.rng.randrange), False)
+        self.begin_life(self.after_power_cut(self.files), False)
+
+    def after_power_cut(self, files: SimFiles) -> SimFiles:
+        """What is left of a machine. Where confirms do not wait for a sync only kills are survived."""
+        return files.kill() if self.profile.store.journal.confirm_sync == OS else files.crash(self.rng.randrange)
 
     def end_badly(self) -> None:
         """The machine is down, or the node must stop because its disk has failed."""
@@ -111,7 +116,7 @@ class Lives(Verbs):
             except SimCrash as crash:
                 self.trace(f"  the start was cut off {crash}")
                 self.calls += files.calls
-                files = files.crash(self.rng.randrange) if self.rng.random() < 0.7 else files.kill()
+                files = self.after_power_cut(files) if self.rng.random() < 0.7 else files.kill()
                 clean = False
                 continue
             except StartupError as error:
@@ -164,7 +169,7 @@ class Lives(Verbs):
     def peek(self) -> None:
         """What if it ended now? A copy of the machine goes down, once or twice; this one lives on."""
         copy = self.files.copy()
-        files = copy if self.rng.random() < 0.3 and not self.sync_failed else copy.crash(self.rng.randrange)
+        files = copy if self.rng.random() < 0.3 and not self.sync_failed else self.after_power_cut(copy)
         for _ in range(self.rng.choice((1, 1, 2))):
             node = Node(files, self.clock, self.profile, self.rng)
             try:
@@ -175,4 +180,4 @@ class Lives(Verbs):
             except (StartupError, OSError) as error:
                 require(files.plan.capacity_bytes is not None, f"the node does not start: {error}")
                 return
-            files = files.crash(self.rng.randrange)
+            files = self.after_power_cut(files)

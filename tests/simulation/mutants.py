@@ -21,6 +21,7 @@ from penstock.journal.committing import Committing
 from penstock.journal.journal import Journal
 from penstock.journal.rows import ACKED
 from penstock.journal.segment import Segments
+from penstock.journal.segment_reader import SegmentReader
 from penstock.store import recovery
 from penstock.store.checkpointer import Checkpointer
 from penstock.store.compaction import Compaction
@@ -178,7 +179,7 @@ def index_removed_before_the_ack_is_durable() -> Patch:
 
         return sweep
 
-    return changed(VariableBackingQueue, "_sweep", make)
+    return changed(VariableBackingQueue, "sweep", make)
 
 
 @mutant
@@ -366,7 +367,7 @@ def rot_taken_for_a_torn_tail() -> Patch:
         def walk_segment(self: Any, segment_reader: Any, limit: int) -> None:
             if self._end.torn:
                 return
-            with patch.object(reader.SegmentReader, "find_header", lambda self, after, lsn: None):
+            with patch.object(SegmentReader, "find_header", lambda self, after, lsn: None):
                 original(self, segment_reader, limit)
             for segment, pos, size in self._damage:
                 self._end.torn.append(reader.TornTail(segment, pos, size, self._end.next_lsn))

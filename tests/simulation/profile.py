@@ -10,7 +10,7 @@ import random
 
 from penstock.backing.paging import PagingOptions, SplitEvenly, TailFirst
 from penstock.journal.format import FIRST_BATCH_AT
-from penstock.journal.options import JournalOptions
+from penstock.journal.options import FSYNC, OS, JournalOptions
 from penstock.sim_files import Survival
 from penstock.store.message_store import MessageStoreOptions
 from penstock.store.options import StoreOptions
@@ -81,6 +81,8 @@ class Profile:
                 segment_bytes=FIRST_BATCH_AT + batch_bytes_max + room,
                 batch_bytes_max=batch_bytes_max,
                 cache_bytes=choice((0, 600, 1 << 20)),
+                # Promises less: such a seed has no power cuts, only kills.
+                confirm_sync=OS if rng.random() < 0.05 else FSYNC,
             ),
             MessageStoreOptions(
                 file_bytes=choice((200, 400, 4000)),
@@ -120,6 +122,31 @@ class Profile:
         self.second_vhost = rng.random() < 0.3
         self.capacity_bytes = choice((40_000, 80_000)) if faults and rng.random() < 0.05 else None
         self.weights = self._weights(rng, faults)
+        way = rng.random()
+        if way < 0.15:
+            self._move_often()
+        elif way < 0.25:
+            self._compact_often()
+
+    def _move_often(self) -> None:
+        """A long queue and short history: bodies leave the journal all the time."""
+        self.store.retention_bytes = 0
+        self.store.index_slots = 2
+        self.store.embed_below = 0
+        self.store.journal.segment_bytes = FIRST_BATCH_AT + self.store.journal.batch_bytes_max
+        self.paging.io_batch = self.paging.cap = 1
+        self.paging.slack = 0
+        self.persistent_share = 1.0
+        self.weights.update({"checkpoint": 14.0, "work": 24.0, "lazy": 4.0, "peek": 14.0, "publish": 30.0})
+
+    def _compact_often(self) -> None:
+        """Large bodies that come and go."""
+        self.store.embed_below = 48
+        self.store.message_store.file_bytes = 400
+        self.store.message_store.own_file_bytes = HUGE
+        self.large_share = 0.9
+        self.persistent_share = 1.0
+        self.weights.update({"compact": 20.0, "fetch": 20.0, "ack": 20.0, "end_turn": 24.0, "peek": 14.0})
 
     def _weights(self, rng: random.Random, faults: bool) -> dict[str, float]:
         weights: dict[str, float] = {}

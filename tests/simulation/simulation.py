@@ -20,6 +20,7 @@ from penstock.store import queue_index, queue_store
 from tests.simulation.books import Broken, require
 from tests.simulation.driver import Trace, no_trace
 from tests.simulation.lives import Lives
+from tests.simulation.machine import VHOSTS
 from tests.simulation.profile import Profile
 
 # Turns after which a node without faults has nothing left to do.
@@ -189,6 +190,34 @@ class Simulation(Lives):
         self.files.plan.crash_at = 0
         self._do(self.look)
         self._do(self.lose_power)
+        self.files.plan.crash_at = 0
+        self._do(self._leave_nothing)
+
+    def _leave_nothing(self) -> None:
+        """Without messages there is soon nothing left on the disk that was about them."""
+        for queue in self.node.queues.values():
+            queue.messages.purge()
+            for message in self.books_of(queue).ready():
+                self.books_of(queue).settle(message, self.books.unit)
+        self.end_unit()
+        for _ in range(4):
+            self.come_to_rest()
+            self.node.store.checkpoint_now()
+            for vhost_id in VHOSTS:
+                for persistent in (True, False):
+                    self.node.store.message_store(vhost_id, persistent).compact_some(1 << 20)
+        self.come_to_rest()
+        for vhost_id in VHOSTS:
+            for persistent in (True, False):
+                status = self.node.store.message_store(vhost_id, persistent).status()
+                require(status["bodies"] == 0 and status["files"] <= 1, f"large bodies are left: {status}")
+        paths = [path for path in self.files.contents() if path.endswith((".qi", ".qs"))]
+        folders = {path.rpartition("/")[0] for path in paths}
+        require(len(paths) <= len(folders), f"files of empty queues are left: {paths}")
+        if self.profile.store.retention_bytes == 0:
+            # A crash leaves empty ones, which do no harm.
+            segments = [path for path, data in self.files.contents().items() if path.startswith("journal/") and data]
+            require(len(segments) <= 3, f"journal segments are left: {segments}")
 
     def come_to_rest(self) -> None:
         for _ in range(TURNS_MAX):

@@ -21,6 +21,8 @@ from tests.simulation.script import Script
 from tests.simulation.simulation import small_buffers
 from tests.simulation.verbs import MANY
 
+pytestmark = pytest.mark.slow
+
 STEP = int(os.environ.get("PENSTOCK_FLIP_STEP", "11"))
 STORES = {"stopped": SmallStore(True), "killed": SmallStore(False)}
 # One flipped bit costs no more messages than this: those of a batch, or of one file of the index.

@@ -10,6 +10,8 @@ from tests.simulation.damage import SmallStore, worst_flips
 from tests.simulation.mutants import MUTANTS, OF_DAMAGE, applied
 from tests.simulation.simulation import run_seed
 
+pytestmark = pytest.mark.slow
+
 # Within so many seeds a bug is noticed; most need fewer than fifty.
 SEEDS_MAX = 2000
 

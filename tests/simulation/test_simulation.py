@@ -11,6 +11,8 @@ import pytest
 
 from tests.simulation.simulation import run_seed
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 2000
 CHUNK = 50
 ROOT = Path(__file__).resolve().parents[2]

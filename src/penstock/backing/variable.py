@@ -243,10 +243,10 @@ class VariableBackingQueue(BackingQueue):
                 for seq_id in range(first, first + count):
                     tail.delivery_counts.pop(seq_id, None)
         if self.homes.index_segments or self.homes.store_segments:
-            self._sweep()
+            self.sweep()
         return total
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Give up the files of stretches in which nothing is left. A checkpoint has to say so before they go."""
         segment = self.live.low // self.live.slots
         if segment > self._swept_segment:
@@ -379,7 +379,7 @@ class VariableBackingQueue(BackingQueue):
             if had_persistent:
                 self._journal.settle(rows.PURGED, self.queue_no, low, length, size)
             self.tail.delivery_counts.clear()
-            self._sweep()
+            self.sweep()
             return purged
         for status in [*zone_views.runs_in_ram(self.zones), *zone_views.delta_runs(self.zones)]:
             self._gone(status, rows.PURGED)

@@ -115,6 +115,8 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
             tail.spans.note(run.seq_id, run.segment)
     zones.refill(_betas(queue, state), state.count, state.size_bytes)
     queue.paging.settle_positions()
+    # Files in which only transient messages were.
+    queue.sweep()
 
 
 def _betas(queue: VariableBackingQueue, state: QueueState) -> list[MsgStatus]:
