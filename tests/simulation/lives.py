@@ -86,7 +86,7 @@ class Lives(Verbs):
         forever = self.rng.random() < 0.3
         way = self.rng.random()
         if way < 0.15:
-            # Says nothing about the disk: whatever was to be done can be done again.
+            # Says nothing about the disk: what could not be read can be read later.
             plan.fail(errno.EMFILE, "open", nth=nth)
         elif way < 0.2:
             plan.short_write(self.rng.randint(0, 60), nth)

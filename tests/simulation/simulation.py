@@ -149,11 +149,10 @@ class Simulation(Lives):
         except OSError as error:
             require(self.may_fail(), f"an error came out: {error!r}")
             self.trace(f"  {error!r} came out of the step")
-            if error.errno != errno.EMFILE or step == self.purge:
-                # The levels of a priority queue are purged one after the other.
+            if error.errno != errno.EMFILE or step not in (self.fetch, self.fetch_without_ack, self.drop, self.consume):
                 self._after_error()
                 return
-            # Nothing has happened to the disk, and nothing may have happened to the messages.
+            # That says nothing about the disk, and a consumer comes again: no message may be gone.
             self._do(self.end_unit)
             return
         failed = self.node.store.failed
