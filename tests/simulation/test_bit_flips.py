@@ -1,6 +1,6 @@
 """Damage to every file of a small store: the node starts or says why not, and never serves wrong bytes.
 
-Set PENSTOCK_FLIP_STEP=1 to flip a bit of every byte; without it one byte in eleven has to do.
+With PENSTOCK_FLIP_STEP=1 (and `--timeout 0`) a bit of every byte is flipped; without it one byte in eleven has to do.
 """
 
 from __future__ import annotations
