@@ -232,8 +232,9 @@ class Session:
 
     def finish(self) -> None:
         """Close what is still open, writing down whatever the broker says before its close-ok."""
-        self.settle()
         for letter, wire in zip(LETTERS, self.wires, strict=False):
+            # What one connection gives back at its end may be delivered to another one, before that is closed.
+            self.settle()
             if wire.open:
                 wire.send(0, "connection.close", reply_code=200, reply_text="bye", class_id=0, method_id=0)
                 wire.expect(0, "connection.close-ok")
