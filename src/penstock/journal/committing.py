@@ -39,6 +39,8 @@ Waiter = Callable[[bool], None]
 
 # How often room is asked for before a batch is given up for now.
 MAKE_ROOM_TRIES: Final = 2
+# A batch of at most this size, for which one waits, may be synced on the spot.
+SMALL_BYTES: Final = 16 * 1024
 
 
 def no_room() -> bool:
@@ -211,7 +213,10 @@ class Committing(Gathering):
             self._next_batch(segment, pos)
         if self._options.confirm_sync == FSYNC:
             self.in_flight = True
-            self._syncer.submit(to_sync, self._synced)
+            if len(self._waiters_in_flight) == 1 and segment.pos - pos <= SMALL_BYTES:
+                self._syncer.submit_small(to_sync, self._synced)
+            else:
+                self._syncer.submit(to_sync, self._synced)
         else:
             self._unmarked_since_s = -1.0
             self._durable()

@@ -29,6 +29,10 @@ class Syncer(ABC):
     def submit(self, files: Sequence[File], done: SyncDone) -> None:
         """Sync the data of each file, in order; call `done` when all are synced or one failed."""
 
+    def submit_small(self, files: Sequence[File], done: SyncDone) -> None:
+        """As `submit`, for little data, when nobody has other work meanwhile: it may be synced on the spot."""
+        self.submit(files, done)
+
     @abstractmethod
     def close(self) -> None:
         """Wait for what is under way, and stop."""

@@ -20,6 +20,7 @@ from penstock.errors import StartupError
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import Syncer
 from penstock.os_files import OsFiles
+from penstock.server.quick_syncer import QuickSyncer
 from penstock.server.syncers import ProcessSyncer, ThreadSyncer, process_syncer_possible
 from penstock.store.node_store import NodeStore
 from penstock.store.options import StoreOptions
@@ -33,7 +34,8 @@ OTHER_FOLDER = "choose another folder with --data-dir, or --in-memory to keep no
 
 def best_syncer(loop: asyncio.AbstractEventLoop, after_answer: Callable[[], None]) -> Syncer:
     """What a server of its own uses."""
-    return ProcessSyncer(loop, after_answer) if process_syncer_possible() else ThreadSyncer(loop, after_answer)
+    elsewhere = ProcessSyncer(loop, after_answer) if process_syncer_possible() else ThreadSyncer(loop, after_answer)
+    return QuickSyncer(elsewhere, SystemClock())
 
 
 def open_broker(

@@ -47,6 +47,14 @@ class SharedSyncer(Syncer):
         self._waiting.append((list(files), done))
         self._pass_on()
 
+    def submit_small(self, files: Sequence[File], done: SyncDone) -> None:
+        if self._under_way is None and not self._waiting:
+            self._under_way = done
+            self._number += 1
+            self._inner.submit_small(files, partial(self._answer, self._number))
+        else:
+            self.submit(files, done)
+
     def close(self) -> None:
         self._inner.close()
 
