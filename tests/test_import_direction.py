@@ -25,13 +25,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "leaves": (),
     "wire": ("leaves",),
     "routing": ("leaves",),
+    # The expression language of consumers; see docs/selectors.md.
+    "selectors": ("leaves",),
     "journal": ("leaves",),
     "store": ("leaves", "journal"),
     "pg": ("leaves",),
     "backing": ("leaves", "store", "journal", "pg"),
     "queues": ("leaves", "backing.backing_queue"),
-    "broker": ("leaves", "routing", "queues", "backing", "store"),
-    "server": ("leaves", "wire", "broker", "queues", "store", "journal"),
+    "broker": ("leaves", "wire", "routing", "queues", "backing", "store", "selectors"),
+    "server": ("leaves", "wire", "broker", "queues", "store", "journal", "selectors"),
     "client": ("leaves", "wire", "pg"),
     "pipeline": ("leaves", "journal.reader", "pg"),
     "console": ("leaves", "broker.views"),
@@ -42,7 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 
 # Synchronous, on one thread, without I/O of its own accord.
-CORE = ("leaves", "wire", "routing", "journal", "store", "backing", "queues", "broker")
+CORE = ("leaves", "wire", "routing", "selectors", "journal", "store", "backing", "queues", "broker")
 OUTSIDE_THE_CORE = {
     **dict.fromkeys(("asyncio", "concurrent", "multiprocessing", "threading"), "the core runs on the caller's thread"),
     **dict.fromkeys(("select", "selectors", "socket", "ssl"), "the core sees bytes, never a connection"),
