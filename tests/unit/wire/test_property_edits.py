@@ -1,0 +1,234 @@
+"""Headers of messages: read one by one, and changed without touching anything else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire_strategies import OUR_ARGUMENTS, fields, key_text, tables
+
+from penstock.errors import ConnectionException
+from penstock.fields import Field, Table
+from penstock.limits import REMEMBERED_PROPERTIES_BYTES_MAX, TABLE_ITEMS_MAX
+from penstock.message import Envelope
+from penstock.wire.content import read_content
+from penstock.wire.properties import Properties, decode_properties, encode_properties
+from penstock.wire.property_edits import (
+    HeaderReader,
+    header_of,
+    headers_of,
+    with_header,
+    with_headers,
+    with_properties,
+    without_headers,
+)
+
+ONE: Field = ("I", 1)
+TWO: Field = ("l", 2)
+TEXT: Field = ("S", b"text")
+PROPERTY_TYPES = {
+    "content_type": "shortstr",
+    "content_encoding": "shortstr",
+    "headers": "table",
+    "delivery_mode": "octet",
+    "priority": "octet",
+    "correlation_id": "shortstr",
+    "reply_to": "shortstr",
+    "message_id": "shortstr",
+    "timestamp": "timestamp",
+    "type": "shortstr",
+    "user_id": "shortstr",
+    "app_id": "shortstr",
+    "cluster_id": "shortstr",
+}
+
+
+def envelope_of(properties: Properties) -> Envelope:
+    return read_content("ex", "key", encode_properties(properties)).envelope
+
+
+@st.composite
+def envelopes(draw: st.DrawFn) -> Envelope:
+    """A message with some of the properties."""
+    chosen = draw(st.sets(st.sampled_from(sorted(PROPERTY_TYPES))))
+    properties = Properties(**{name: draw(OUR_ARGUMENTS[PROPERTY_TYPES[name]]) for name in sorted(chosen)})
+    if properties.headers is not None:
+        # These two are judged at publishing, and that is not what is tested here.
+        properties.headers = {name: field for name, field in properties.headers.items() if name not in ("CC", "BCC")}
+    if draw(st.booleans()):
+        properties.expiration = str(draw(st.integers(0, 100_000)))
+    return envelope_of(properties)
+
+
+def check_consistent(envelope: Envelope) -> None:
+    """What the envelope says agrees with its properties, as publishing them again shows."""
+    again = read_content(envelope.exchange, envelope.routing_key, envelope.properties).envelope
+    assert again.persistent == envelope.persistent
+    assert again.priority == envelope.priority
+    assert again.expiration_ms == envelope.expiration_ms
+    assert again.address == envelope.address
+
+
+def test_a_message_without_headers_has_an_empty_table() -> None:
+    for properties in (Properties(), Properties(content_type="a/b", expiration="5"), Properties(headers={})):
+        envelope = envelope_of(properties)
+        assert headers_of(envelope) == {}
+        assert header_of(envelope, "a") is None
+        assert HeaderReader().header(envelope, "a") is None
+
+
+def test_headers_are_found_behind_other_properties() -> None:
+    headers: Table = {"b": ONE, "a": TEXT}
+    for before in (
+        Properties(headers=headers),
+        Properties(content_type="text/plain", headers=headers),
+        Properties(content_encoding="utf-8", headers=headers, message_id="m"),
+        Properties(content_type="", content_encoding="x", headers=headers, priority=3),
+    ):
+        envelope = envelope_of(before)
+        assert list(headers_of(envelope).items()) == [("b", ONE), ("a", TEXT)]
+        assert header_of(envelope, "a") == TEXT
+        assert header_of(envelope, "c") is None
+
+
+@given(envelopes())
+def test_headers_are_those_that_the_whole_decoder_finds(envelope: Envelope) -> None:
+    assert headers_of(envelope) == (decode_properties(envelope.properties).headers or {})
+
+
+@given(envelopes(), tables, st.booleans())
+def test_only_the_headers_are_exchanged(envelope: Envelope, headers: Table, drop_expiration: bool) -> None:
+    headers.pop("CC", None)
+    headers.pop("BCC", None)
+    edited = with_headers(envelope, headers, drop_expiration=drop_expiration)
+    expected = decode_properties(envelope.properties)
+    expected.headers = headers
+    if drop_expiration:
+        expected.expiration = None
+    assert edited.properties == encode_properties(expected)
+    assert list(headers_of(edited)) == list(headers)
+    assert (edited.exchange, edited.routing_key) == (envelope.exchange, envelope.routing_key)
+    assert edited.address is envelope.address
+    check_consistent(edited)
+
+
+def test_an_edit_can_send_the_message_another_way() -> None:
+    envelope = envelope_of(Properties(delivery_mode=2, priority=7, expiration="500"))
+    edited = with_headers(envelope, {"a": ONE}, exchange="other", routing_key="")
+    assert (edited.exchange, edited.routing_key, edited.address) == ("other", "", b"\x05other\x00")
+    assert (edited.persistent, edited.priority, edited.expiration_ms) == (True, 7, 500)
+    only_key = with_headers(envelope, {}, routing_key="new")
+    assert (only_key.exchange, only_key.routing_key) == ("ex", "new")
+    check_consistent(edited)
+    check_consistent(only_key)
+
+
+def test_properties_can_be_exchanged_as_a_whole() -> None:
+    envelope = envelope_of(Properties(delivery_mode=2, priority=7, expiration="500"))
+    edited = with_properties(envelope, Properties(delivery_mode=1, expiration="500", app_id="me"))
+    assert (edited.persistent, edited.priority, edited.expiration_ms) == (False, 0, 500)
+    check_consistent(edited)
+    assert with_properties(envelope, Properties()).expiration_ms == -1
+
+
+def test_a_header_keeps_its_place_and_a_new_one_comes_last() -> None:
+    envelope = envelope_of(Properties(headers={"b": ONE, "a": TEXT}))
+    assert list(headers_of(with_header(envelope, "b", TWO)).items()) == [("b", TWO), ("a", TEXT)]
+    assert list(headers_of(with_header(envelope, "0", TWO)).items()) == [("b", ONE), ("a", TEXT), ("0", TWO)]
+    assert headers_of(with_header(envelope_of(Properties()), "a", ONE)) == {"a": ONE}
+    assert headers_of(envelope) == {"b": ONE, "a": TEXT}
+
+
+def test_headers_are_taken_off_and_an_empty_table_stays() -> None:
+    envelope = envelope_of(Properties(headers={"b": ONE, "a": TEXT, "c": TWO}, message_id="m"))
+    assert list(headers_of(without_headers(envelope, ["b", "unknown"]))) == ["a", "c"]
+    bare = without_headers(envelope, ["a", "b", "c"])
+    assert decode_properties(bare.properties) == Properties(headers={}, message_id="m")
+
+
+def test_an_envelope_that_has_none_of_the_headers_is_handed_back() -> None:
+    for properties in (Properties(), Properties(headers={"a": ONE})):
+        envelope = envelope_of(properties)
+        assert without_headers(envelope, ["b", "c"]) is envelope
+        assert without_headers(envelope, []) is envelope
+
+
+@given(envelopes(), key_text.filter(lambda name: name not in ("CC", "BCC")), fields)
+def test_a_header_that_was_added_can_be_taken_off_again(envelope: Envelope, name: str, field: Field) -> None:
+    added = with_header(envelope, name, field)
+    assert header_of(added, name) == field
+    check_consistent(added)
+    removed = without_headers(added, [name])
+    others = headers_of(envelope)
+    others.pop(name, None)
+    assert headers_of(removed) == others
+
+
+def test_headers_that_nobody_could_read_again_are_refused() -> None:
+    envelope = envelope_of(Properties())
+    with pytest.raises(ConnectionException):
+        with_headers(envelope, {"a": ("A", [ONE] * TABLE_ITEMS_MAX)})
+    with pytest.raises(ValueError, match="short string"):
+        with_header(envelope, "n" * 256, ONE)
+
+
+def test_broken_properties_are_refused_with_a_declared_error() -> None:
+    for raw in (b"\xa0\x00\xff\x00\x00\x00", b"\x20\x00\x00\x00\x00\x09", b"\xe0\x00\x03abc"):
+        envelope = Envelope("", "q", raw)
+        with pytest.raises(ConnectionException):
+            headers_of(envelope)
+        with pytest.raises(ConnectionException):
+            HeaderReader().header(envelope, "a")
+
+
+def test_a_reader_decodes_equal_properties_once() -> None:
+    reader = HeaderReader()
+    nested: Field = ("A", [ONE])
+    properties = Properties(headers={"a": nested, "b": TEXT})
+    first = reader.header(envelope_of(properties), "a")
+    assert first == nested
+    # Two envelopes with octets of their own: the field is the very same object, so the table was remembered.
+    assert reader.header(envelope_of(properties), "a") is first
+    assert reader.header(envelope_of(properties), "b") == TEXT
+    assert reader.header(envelope_of(properties), "c") is None
+    assert len(reader) == 1
+
+
+def test_a_reader_forgets_the_oldest_table() -> None:
+    reader = HeaderReader(2)
+    envelopes = [envelope_of(Properties(headers={"n": ("A", [("I", number)])})) for number in range(3)]
+    found = [reader.header(envelope, "n") for envelope in envelopes]
+    assert len(reader) == 2
+    assert reader.header(envelopes[2], "n") is found[2]
+    assert reader.header(envelopes[1], "n") is found[1]
+    again = reader.header(envelopes[0], "n")
+    assert again == found[0]
+    assert again is not found[0]
+    assert len(reader) == 2
+
+
+def test_a_reader_does_not_keep_large_properties() -> None:
+    reader = HeaderReader()
+    # The flags, the length of the table, and name, type and length of the header.
+    around = 2 + 4 + 2 + 1 + 4
+    for size, kept in ((REMEMBERED_PROPERTIES_BYTES_MAX, 1), (REMEMBERED_PROPERTIES_BYTES_MAX + 1, 1)):
+        field: Field = ("S", b"x" * (size - around))
+        envelope = envelope_of(Properties(headers={"a": field}))
+        assert len(envelope.properties) == size
+        assert reader.header(envelope, "a") == field
+        assert len(reader) == kept
+
+
+def test_a_reader_does_not_keep_messages_without_headers() -> None:
+    reader = HeaderReader()
+    assert reader.header(envelope_of(Properties(message_id="m")), "a") is None
+    assert len(reader) == 0
+
+
+@given(st.lists(envelopes(), max_size=6), st.lists(key_text, max_size=3))
+def test_a_reader_answers_as_if_it_remembered_nothing(messages: list[Envelope], names: list[str]) -> None:
+    reader = HeaderReader(2)
+    for envelope in [*messages, *messages]:
+        for name in [*names, *headers_of(envelope)]:
+            assert reader.header(envelope, name) == header_of(envelope, name)
+    assert len(reader) <= 2
