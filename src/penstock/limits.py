@@ -69,6 +69,24 @@ TURN_MESSAGES_MAX: Final = 4_096
 # Below this many ready messages per waiting consumer they are dealt one at a time, strictly in turn.
 DEAL_SINGLY_BELOW: Final = 8
 
+# --- held messages ----------------------------------------------------------------------------------
+
+# Messages that have come due and are moved on at once; the next ones follow in the next turn.
+HELD_RELEASES_PER_TURN: Final = 1_000
+# After a start, the due times of what is held are read in slices of so many messages, and of about so many bytes.
+HELD_FILL_PER_TURN: Final = 10_000
+HELD_FILL_BYTES_PER_TURN: Final = 16 * 1024 * 1024
+# One page of a listing of held messages.
+HELD_LISTED_MAX: Final = 10_000
+
+# --- shelves ----------------------------------------------------------------------------------------
+
+# Messages that a queue keeps on its shelf, to hand them out in an order of its own: 250 to 350 bytes of RAM each. What
+# is behind them in the backing is not looked at until there is room.
+SHELF_MESSAGES_MAX: Final = 1_000_000
+# Messages that one fetch looks at, and as many that it shelves, or that expire at once; then it is others' turn.
+LOOKS_PER_FETCH: Final = 1_000
+
 # --- flow -------------------------------------------------------------------------------------------
 
 # A publisher is not read while a queue that it feeds has this many ready messages or bytes more than
@@ -106,3 +124,6 @@ assert WRITE_BUFFER_BYTES_LOW < WRITE_BUFFER_BYTES_HIGH
 assert RELEASE_READY_MESSAGES < HOLD_READY_MESSAGES
 assert PULL_MESSAGES_MAX <= TURN_MESSAGES_MAX
 assert MESSAGE_BYTES_MAX < 512 * 1024 * 1024
+
+# Keys that a queue with deduplication remembers at most.
+DEDUP_KEYS_MAX: Final = 10_000_000

@@ -20,7 +20,8 @@ from penstock.broker.callbacks import AsyncCallbackTo, run_now
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Envelope, MessageProps
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.queue import Queue, QueueOwner
+from penstock.queues.holding import QueueOwner
+from penstock.queues.queue import Queue
 from tests.contract.variable_house import VariableHouse, plain_options
 
 KIND = VariableBackingQueue.KIND

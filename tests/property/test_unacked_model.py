@@ -16,7 +16,8 @@ from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.errors import ChannelException
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.queue import Queue, QueueOwner
+from penstock.queues.holding import QueueOwner
+from penstock.queues.queue import Queue
 from penstock.queues.unacked import Span, Unacked, UnackedRun
 
 EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)

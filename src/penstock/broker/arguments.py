@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.broker.feature_arguments import FEATURE_ARGUMENTS, check_feature_arguments
 from penstock.errors import ChannelException, precondition_failed
 from penstock.fields import TYPE_NAMES, Field, Table
 from penstock.limits import EXPIRATION_MS_MAX
 
 # Types that count as one when arguments are compared.
 INTEGER_TYPES: Final = frozenset("bBsuIil")
+TEXT_TYPES: Final = frozenset("Sx")
 
 NON_NEGATIVE: Final = frozenset(
     ("x-max-length", "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes")
 )
-OVERFLOW_POLICIES: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+OVERFLOW_POLICIES: Final = (
+    *("drop-head", "reject-publish", "reject-publish-dlx"),
+    *("ring", "producer-flow-control", "flow-to-disk"),
+)
 # Arguments with a choice of words: how the complaint names them, and the words.
 CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "x-queue-mode": ("mode", ("default", "lazy")),
@@ -28,6 +33,16 @@ QUEUE_VERSIONS: Final = (1, 2)
 CLASSIC: Final[Field] = ("S", b"classic")
 # x-queue-mode of a queue that keeps as little as possible in RAM.
 LAZY: Final[Field] = ("S", b"lazy")
+
+# Known in RabbitMQ, for queues of other types only. Some more are, which penstock gives to every queue.
+NOT_OF_CLASSIC_QUEUES: Final = (
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+    "x-initial-cluster-size",
+    "x-quorum-initial-group-size",
+    "x-max-in-memory-length",
+    "x-max-in-memory-bytes",
+)
 
 # In the order in which RabbitMQ looks at them: of two that are wrong, it names the first.
 CHECKED_QUEUE_ARGUMENTS: Final = (
@@ -44,6 +59,7 @@ CHECKED_QUEUE_ARGUMENTS: Final = (
     "x-queue-version",
     "x-single-active-consumer",
     "x-queue-type",
+    "x-consumer-timeout",
 )
 
 # Arguments that are compared when a queue is declared again; others may differ.
@@ -61,8 +77,10 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
     "x-queue-master-locator",
     "x-single-active-consumer",
     "x-queue-type",
+    "x-consumer-timeout",
+    *FEATURE_ARGUMENTS,
 )
-COMPARED_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
+COMPARED_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange", "x-delayed-type")
 
 # Accepted, and served in a way of our own, which is said in the log.
 NOTED_ARGUMENTS: Final = {
@@ -87,11 +105,16 @@ def check_queue_arguments(arguments: Table, described: str) -> None:
     if dead_letter_exchange is not None and dead_letter_exchange[0] != "S":
         kind = TYPE_NAMES[dead_letter_exchange[0]]
         raise precondition_failed(f"invalid type '{kind}' for arg 'x-dead-letter-exchange' in {described}")
+    if arguments.get("x-queue-type", CLASSIC) == CLASSIC:
+        for name in NOT_OF_CLASSIC_QUEUES:
+            if name in arguments:
+                raise precondition_failed(f"invalid arg '{name}' for {described} of queue type rabbit_classic_queue")
     for name in CHECKED_QUEUE_ARGUMENTS:
         field = arguments.get(name)
         reason = "" if field is None else _queue_argument_fault(name, field, arguments)
         if reason:
             raise _invalid(name, described, reason)
+    check_feature_arguments(arguments, described)
 
 
 def _invalid(name: str, described: str, reason: str) -> ChannelException:
@@ -124,7 +147,14 @@ def _queue_argument_fault(name: str, field: Field, arguments: Table) -> str:
         return fault or ("" if value in QUEUE_VERSIONS else f"\"unsupported queue version '{value!s}'\"")
     if name == "x-single-active-consumer":
         return _type_fault(kind, "t")
+    if name == "x-consumer-timeout":
+        return timeout_fault(field)
     return ""
+
+
+def timeout_fault(field: Field) -> str:
+    """What is wrong with the x-consumer-timeout of a queue or of a consumer; "" when nothing is."""
+    return _integer_fault(field[0], field[1], 1, EXPIRATION_MS_MAX)
 
 
 def _integer_fault(kind: str, value: object, least: int, most: int | None = None) -> str:
@@ -185,15 +215,19 @@ def check_equal_arguments(names: tuple[str, ...], described: str, received: Tabl
             continue
         if new is None or old is None:
             raise _inequivalent(name, described, _typed(new), _typed(old))
-        same_class = new[0] == old[0] or (new[0] in INTEGER_TYPES and old[0] in INTEGER_TYPES)
-        if not same_class or new[1] != old[1]:
-            raise _inequivalent(name, described, f"'{_value_text(new)}'", f"'{_value_text(old)}'")
+        alike = new[0] == old[0] or any(new[0] in types and old[0] in types for types in (INTEGER_TYPES, TEXT_TYPES))
+        if not alike or new[1] != old[1]:
+            raise _inequivalent(name, described, _quoted(new), _quoted(old))
 
 
 def _inequivalent(name: str, described: str, received: str, current: str) -> ChannelException:
     return precondition_failed(
         f"inequivalent arg '{name}' for {described}: received {received} but current is {current}"
     )
+
+
+def _quoted(field: Field) -> str:
+    return "none" if field[0] == "V" else f"'{_value_text(field)}'"
 
 
 def _typed(field: Field | None) -> str:

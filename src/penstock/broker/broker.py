@@ -9,6 +9,7 @@ from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
 from penstock.backing.variable_queues import VariableBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
 from penstock.broker.alarms import Alarm, DiskAlarm, MemoryAlarm
+from penstock.broker.arrival_ticks import ArrivalTicks
 from penstock.broker.callbacks import Post, run_now
 from penstock.broker.definition_log import DefinitionLog
 from penstock.broker.definitions import encode_all
@@ -41,6 +42,7 @@ class Broker:
         self.alarms: list[Alarm] = [self.memory_alarm]
         self.disk_alarm: DiskAlarm | None = None
         self._memory_monitor = MemoryMonitor(config.memory_bytes_max, self.backings)
+        self._arrival_ticks = ArrivalTicks(self.vhosts)
         # None: everything is in memory.
         self.node = node
         self.log: DefinitionLog | None = None
@@ -113,12 +115,13 @@ class Broker:
 
     def backings(self) -> list[BackingQueue]:
         """Of all queues that work."""
-        return [queue.backing for vhost in self.vhosts.values() for queue in vhost.queues.values() if not queue.crashed]
+        return [queue.backing for vhost in self.vhosts.values() for queue in vhost.all_queues() if not queue.crashed]
 
     def tend_memory(self) -> None:
         """Called some times a second: share the memory out, and let queues go on that have paged out in part."""
         disk_is_low = self.disk_alarm is not None and self.disk_alarm.active
         self._memory_monitor.check(self.clock.monotonic_s(), disk_is_low)
+        self._arrival_ticks.check(self.clock.monotonic_s(), self.clock.wall_ms())
         if self.node is not None:
             self.node.set_disk_is_low(disk_is_low)
             for backing in self.backings():

@@ -82,4 +82,4 @@ def exchange_definition(exchange: Exchange) -> ExchangeDefinition:
 
 
 def queue_definition(queue: Queue) -> QueueDefinition:
-    return QueueDefinition(queue.name, queue.queue_id, queue.auto_delete, queue.arguments)
+    return QueueDefinition(queue.name, queue.queue_id, queue.auto_delete, queue.arguments, queue.paused)

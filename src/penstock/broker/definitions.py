@@ -51,6 +51,8 @@ class QueueDefinition:
     queue_id: str
     auto_delete: bool
     arguments: Table
+    # It hands out nothing until somebody resumes it.
+    paused: bool = False
 
 
 @dataclass(slots=True)
@@ -170,12 +172,15 @@ def exchange_json(exchange: ExchangeDefinition) -> Json:
 
 
 def queue_json(queue: QueueDefinition) -> Json:
-    return {
+    data: Json = {
         "name": queue.name,
         "id": queue.queue_id,
         "auto_delete": queue.auto_delete,
         "arguments": table_to_json(queue.arguments),
     }
+    if queue.paused:
+        data["paused"] = True
+    return data
 
 
 def binding_json(binding: Binding) -> Json:
@@ -255,7 +260,11 @@ def _queue_declared(definitions: Definitions, change: Json) -> None:
 
 def _add_queue(vhost: VHostDefinitions, data: Json) -> None:
     queue = QueueDefinition(
-        _name(data["name"]), _id(data["id"]), _flag(data["auto_delete"]), table_from_json(data["arguments"])
+        _name(data["name"]),
+        _id(data["id"]),
+        _flag(data["auto_delete"]),
+        table_from_json(data["arguments"]),
+        _flag(data.get("paused", False)),
     )
     vhost.queues[queue.name] = queue
 

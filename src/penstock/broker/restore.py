@@ -56,5 +56,5 @@ def whole_vhost(vhost: VHost) -> Json:
         for exchange in vhost.exchanges.values()
         if exchange.durable and exchange.name not in PREDECLARED_NAMES
     ]
-    queues = [queue_definition(queue) for queue in vhost.queues.values() if queue.durable]
+    queues = [queue_definition(queue) for queue in vhost.all_queues() if queue.durable]
     return vhost_whole(vhost.name, vhost.vhost_id, exchanges, queues, vhost.bindings())

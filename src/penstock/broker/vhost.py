@@ -1,8 +1,7 @@
-"""A virtual host: its exchanges, queues and bindings, and where a message goes.
+"""A virtual host: its queues, beside the exchanges and bindings of `Topology`.
 
-Owns the registries. Names are looked up here and nowhere else; every refusal has RabbitMQ's code and text. Whatever
-changes the topology counts `topology_version` up, and publishers forget the routes they remember. Changes of what is
-durable are recorded in the same turn, where there is a log to record them in.
+Queues are opened, found, deleted and given their features here. Companions, which remember things for queues and
+exchanges, are opened like queues and go with whom they belong to.
 """
 
 from __future__ import annotations
@@ -14,34 +13,25 @@ from penstock import limits
 from penstock.backing.backing_queue import Recovery
 from penstock.broker import arguments as args
 from penstock.broker.callbacks import AsyncCallbackTo, Post, run_now
-from penstock.broker.definition_log import DefinitionLog
+from penstock.broker.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, Companions, companion_kind
 from penstock.broker.definitions import QueueDefinition
-from penstock.broker.names import default_exchange_refusal
+from penstock.broker.held_messages import DELAY_HEADER
+from penstock.broker.moves import Moves
 from penstock.broker.queue_backings import QueueBackings
+from penstock.broker.queue_features import equip, equip_companion
+from penstock.broker.topology import Topology
 from penstock.clock import Clock
-from penstock.errors import (
-    ChannelException,
-    access_refused,
-    command_invalid,
-    not_found,
-    precondition_failed,
-    resource_locked,
-)
+from penstock.errors import ChannelException, access_refused, not_found, precondition_failed, resource_locked
 from penstock.fields import Table
+from penstock.message import ConfirmToken
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.queue import Queue, QueueOwner
-from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Destination
+from penstock.queues.queue import Queue
+from penstock.routing.bindings import QUEUE
 from penstock.routing.exchange import Exchange
-from penstock.routing.factory import EXCHANGE_TYPES, make_exchange, make_predeclared
-from penstock.routing.router import Router
+from penstock.routing.factory import DELAYED_TYPE
 
 
-def is_unused(exchange: Exchange) -> bool:
-    """An auto-delete exchange whose last binding was just removed."""
-    return exchange.auto_delete and not exchange.has_bindings
-
-
-class VHost(QueueOwner):
+class VHost(Topology):
     """One virtual host."""
 
     def __init__(
@@ -53,33 +43,20 @@ class VHost(QueueOwner):
         vhost_id: str = "",
         post: Post = run_now,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         # Names its folder on disk.
         self.vhost_id = vhost_id
-        # Set when the definitions that are there have been restored: from then on changes are recorded.
-        self.log: DefinitionLog | None = None
-        self.exchanges: dict[str, Exchange] = make_predeclared()
-        self.queues: dict[str, Queue] = {}
-        # Counts every change of exchanges, queues and bindings.
-        self.topology_version = 0
-        self._router = Router(self.exchanges)
         self._backings = backings
-        self._clock = clock
+        self.clock = clock
+        self.moves = Moves()
+        # Queues that remember for others; clients do not see them.
+        self.companions = Companions(self._make_companion, self._drop_queue)
         self._expiries = expiries
         self._post = post
-        # Bindings by what they lead to, so that a deletion finds them.
-        self._bindings_to: dict[Destination, dict[BindingKey, Binding]] = {}
-        self._bindings_count = 0
         # Exclusive queues by the connection that owns them.
         self._exclusive: dict[object, dict[str, Queue]] = {}
 
     # --- looking up ---------------------------------------------------------------------------------
-
-    def exchange(self, name: str) -> Exchange:
-        found = self.exchanges.get(name)
-        if found is None:
-            raise not_found(f"no exchange '{name}' in vhost '{self.name}'")
-        return found
 
     def queue(self, name: str, user_of: object, even_crashed: bool = False) -> Queue:
         """The queue, if it exists and this connection may use it."""
@@ -98,90 +75,12 @@ class VHost(QueueOwner):
             " connection or the exclusive property value does not match that of the original declaration."
         )
 
-    def check_publish(self, exchange_name: str) -> None:
-        """Raise unless clients can publish to the exchange."""
-        if self.exchange(exchange_name).internal:
-            raise access_refused(f"cannot publish to internal exchange '{exchange_name}' in vhost '{self.name}'")
-
     def route(self, exchange_name: str, routing_keys: list[str], headers: Table | None) -> list[Queue]:
-        """The queues that a message goes to."""
-        queues = self.queues
-        found: list[Queue] = []
-        for name in self._router.route(self.exchange(exchange_name), routing_keys, headers):
-            queue = queues.get(name)
-            if queue is not None:
-                found.append(queue)
-        return found
-
-    def route_needs_headers(self, exchange_name: str) -> bool:
-        """Whether `route` looks at the headers, so that its answer must not be remembered by routing key."""
-        return self._router.needs_headers(self.exchange(exchange_name))
-
-    # --- exchanges ----------------------------------------------------------------------------------
-
-    def declare_exchange(
-        self, name: str, type_name: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table
-    ) -> Exchange:
-        """Make an exchange, or check that the one that exists is as declared."""
-        if type_name not in EXCHANGE_TYPES:
-            # Before all else, as in RabbitMQ: this closes the connection, whatever is wrong besides.
-            raise command_invalid(f"{'unknown' if type_name else 'invalid'} exchange type '{type_name}'")
-        described = f"exchange '{name}' in vhost '{self.name}'"
-        existing = self.exchanges.get(name)
-        if existing is not None:
-            args.check_equal("type", described, type_name, existing.type_name)
-            args.check_equal("durable", described, durable, existing.durable)
-            args.check_equal("auto_delete", described, auto_delete, existing.auto_delete)
-            args.check_equal("internal", described, internal, existing.internal)
-            args.check_equal_arguments(args.COMPARED_EXCHANGE_ARGUMENTS, described, arguments, existing.arguments)
-            return existing
-        self.check_exchange_name(name)
-        args.check_exchange_arguments(arguments, described)
-        if len(self.exchanges) >= limits.EXCHANGES_PER_VHOST_MAX:
-            raise precondition_failed(f"vhost '{self.name}' has its {limits.EXCHANGES_PER_VHOST_MAX} exchanges already")
-        exchange = make_exchange(type_name, name, durable, auto_delete, internal, arguments)
-        self.exchanges[name] = exchange
-        self.topology_version += 1
-        if durable and self.log is not None:
-            self.log.exchange_declared(self.name, exchange)
-        return exchange
-
-    def check_exchange_name(self, name: str) -> None:
-        """Names that begin with amq. are the broker's; those that exist may be declared again as they are."""
-        if name.startswith("amq.") and name not in self.exchanges:
-            raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
-
-    def check_exchange_deletable(self, name: str) -> None:
-        """The exchanges that every vhost has from the start stay."""
-        if name == "":
-            raise default_exchange_refusal()
-        if name.startswith("amq."):
-            raise access_refused(f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed")
-
-    def delete_exchange(self, name: str, if_unused: bool) -> None:
-        """Delete an exchange and every binding from and to it; an unknown one is deleted already."""
-        self.check_exchange_deletable(name)
-        exchange = self.exchanges.get(name)
-        if exchange is None:
-            return
-        if if_unused and exchange.has_bindings:
-            raise precondition_failed(f"exchange '{name}' in vhost '{self.name}' in use")
-        self._remove_exchange(exchange)
-
-    def _remove_exchange(self, exchange: Exchange) -> None:
-        """Remove an exchange, and each auto-delete exchange that loses its last binding by that. They form chains."""
-        doomed = [exchange]
-        while doomed:
-            exchange = doomed.pop()
-            if self.exchanges.pop(exchange.name, None) is None:
-                continue
-            self.topology_version += 1
-            if exchange.durable and self.log is not None:
-                self.log.exchange_deleted(self.name, exchange.name)
-            for binding in exchange.bindings():
-                exchange.unbind(binding)
-                self._forget_binding(binding)
-            doomed.extend(self._remove_bindings_to((EXCHANGE, exchange.name)))
+        """The queues that a message goes to; where it has to wait, the one in which it waits."""
+        exchange = self.exchange(exchange_name)
+        if exchange.type_name == DELAYED_TYPE and headers is not None and DELAY_HEADER in headers:
+            return [self.companions.get(HELD_FOR_EXCHANGE, exchange_name, exchange.durable)]
+        return self.route_now(exchange_name, routing_keys, headers)
 
     # --- queues -------------------------------------------------------------------------------------
 
@@ -227,6 +126,7 @@ class VHost(QueueOwner):
         if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.QUEUES_PER_VHOST_MAX} queues already")
         queue = self._open_queue(name, secrets.token_hex(16), durable, auto_delete, owner, arguments, None)
+        self._add_queue(queue)
         if owner is not None:
             self._exclusive.setdefault(owner, {})[name] = queue
         if durable and self.log is not None:
@@ -253,7 +153,7 @@ class VHost(QueueOwner):
             owner,
             arguments,
             backing,
-            self._clock,
+            self.clock,
             self._expiries,
             self,
             queue_id,
@@ -261,8 +161,18 @@ class VHost(QueueOwner):
         callback.queue = queue
         if arguments.get("x-queue-mode") == args.LAZY:
             backing.set_queue_mode(True)
-        self.queues[name] = queue
+        return queue
+
+    def _add_queue(self, queue: Queue) -> None:
+        self.queues[queue.name] = queue
         self.topology_version += 1
+        equip(self, queue, self._expiries)
+
+    def _make_companion(self, name: str, durable: bool, arguments: Table) -> Queue:
+        queue = self._open_queue(name, secrets.token_hex(16), durable, False, None, arguments, None)
+        equip_companion(self, queue)
+        if durable and self.log is not None:
+            self.log.queue_declared(self.name, queue)
         return queue
 
     def _check_declared_alike(
@@ -290,15 +200,29 @@ class VHost(QueueOwner):
             owned = self._exclusive.get(queue.exclusive_owner)
             if owned is not None:
                 owned.pop(queue.name, None)
-        if queue.durable and self.log is not None:
-            self.log.queue_deleted(self.name, queue.name)
         for exchange in self._remove_bindings_to((QUEUE, queue.name)):
             self._remove_exchange(exchange)
+        for kind in (HELD_FOR_QUEUE, DEDUP):
+            self.companions.drop(kind, queue.name)
+        return self._drop_queue(queue)
+
+    def _drop_queue(self, queue: Queue) -> int:
+        """Delete what the queue holds, and that it ever was."""
+        if queue.durable and self.log is not None:
+            self.log.queue_deleted(self.name, queue.name)
         if queue.crashed:
             queue.deleted = True
             self._backings.delete_crashed(queue.queue_id, queue.arguments)
             return 0
         return queue.delete()
+
+    def _exchange_gone(self, exchange: Exchange) -> None:
+        self.companions.drop(HELD_FOR_EXCHANGE, exchange.name)
+
+    def queue_expired(self, queue: Queue) -> None:
+        """Nobody has used it for as long as its x-expires says."""
+        if not queue.deleted:
+            self._remove_queue(queue)
 
     def last_consumer_gone(self, queue: Queue) -> None:
         if queue.auto_delete and not queue.deleted:
@@ -310,89 +234,48 @@ class VHost(QueueOwner):
             if not queue.deleted:
                 self._remove_queue(queue)
 
-    # --- bindings -----------------------------------------------------------------------------------
-
-    def bind_queue(self, source: str, queue: Queue, routing_key: str, arguments: Table) -> None:
-        self.bind(Binding(source, (QUEUE, queue.name), routing_key, arguments))
-
-    def bind_exchange(self, source: str, destination: str, routing_key: str, arguments: Table) -> None:
-        self.exchange(source)
-        self.exchange(destination)
-        self.bind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
-
-    def unbind_queue(self, source: str, queue_name: str, routing_key: str, arguments: Table) -> None:
-        self._unbind(Binding(source, (QUEUE, queue_name), routing_key, arguments))
-
-    def unbind_exchange(self, source: str, destination: str, routing_key: str, arguments: Table) -> None:
-        self._unbind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
-
-    def bind(self, binding: Binding) -> None:
-        """Bind; binding again what is bound is fine."""
-        source = self.exchange(binding.source)
-        known = self._bindings_to.get(binding.destination, {})
-        if binding.key not in known and self._bindings_count >= limits.BINDINGS_PER_VHOST_MAX:
-            raise precondition_failed(f"vhost '{self.name}' has its {limits.BINDINGS_PER_VHOST_MAX} bindings already")
-        if source.bind(binding):
-            self._bindings_to.setdefault(binding.destination, {})[binding.key] = binding
-            self._bindings_count += 1
-            self.topology_version += 1
-            if self.log is not None and self._lasts(binding):
-                self.log.bound(self.name, binding)
-
-    def _unbind(self, binding: Binding) -> None:
-        """Unbind; what was not bound is unbound already. An auto-delete exchange goes with its last binding."""
-        source = self.exchanges.get(binding.source)
-        if source is not None and source.unbind(binding):
-            self._forget_binding(binding)
-            self.topology_version += 1
-            if self.log is not None and self._lasts(binding):
-                self.log.unbound(self.name, binding)
-            if is_unused(source):
-                self._remove_exchange(source)
-
-    def _remove_bindings_to(self, destination: Destination) -> list[Exchange]:
-        """Remove the bindings to what is gone; return the auto-delete exchanges that have to go with their last one."""
-        unused: list[Exchange] = []
-        for binding in list(self._bindings_to.get(destination, {}).values()):
-            self._forget_binding(binding)
-            source = self.exchanges.get(binding.source)
-            if source is not None and source.unbind(binding) and is_unused(source):
-                unused.append(source)
-        return unused
-
-    def _forget_binding(self, binding: Binding) -> None:
-        known = self._bindings_to.get(binding.destination)
-        if known is not None and known.pop(binding.key, None) is not None:
-            self._bindings_count -= 1
-            if not known:
-                del self._bindings_to[binding.destination]
-
-    def _lasts(self, binding: Binding) -> bool:
-        """A binding is durable when both of its ends are."""
-        kind, name = binding.destination
-        source = self.exchanges.get(binding.source)
-        target = self.queues.get(name) if kind == QUEUE else self.exchanges.get(name)
-        return source is not None and source.durable and target is not None and target.durable
-
     # --- the whole vhost ------------------------------------------------------------------------------
 
     def restore_queues(self, wanted: Sequence[QueueDefinition]) -> None:
         """Open the durable queues of the last run, before anything is declared. Called once, also for none."""
-        recoveries = self._backings.start([(each.queue_id, each.arguments) for each in wanted])
-        for each, recovery in zip(wanted, recoveries, strict=True):
+        # Companions first: queues ask for theirs.
+        ordered = sorted(wanted, key=lambda each: not companion_kind(each.arguments))
+        recoveries = self._backings.start([(each.queue_id, each.arguments) for each in ordered])
+        for each, recovery in zip(ordered, recoveries, strict=True):
             queue = self._open_queue(each.name, each.queue_id, True, each.auto_delete, None, each.arguments, recovery)
-            queue.recovered()
+            queue.paused = each.paused
+            if companion_kind(each.arguments):
+                self.companions.restored(queue)
+                equip_companion(self, queue)
+            else:
+                self._add_queue(queue)
+            if companion_kind(each.arguments) != DEDUP:
+                # Keys of a window leave when the window says so.
+                queue.recovered()
 
-    def bindings(self) -> list[Binding]:
-        """Those that last."""
-        known = [binding for bindings in self._bindings_to.values() for binding in bindings.values()]
-        return [binding for binding in known if self._lasts(binding)]
+    def settle_when_durable(self, token: ConfirmToken) -> None:
+        """Settle a token when everything that was gathered for the disk so far is there."""
+        if self.log is None:
+            token.settle()
+            return
+
+        def answered(is_durable: bool) -> None:
+            if is_durable:
+                token.settle()
+            else:
+                token.refuse()
+
+        self.log.when_durable(answered)
+
+    def all_queues(self) -> list[Queue]:
+        """With the companions."""
+        return [*self.queues.values(), *self.companions.queues.values()]
 
     def stop(self) -> None:
         """Leave what lasts for the next start."""
-        for queue in self.queues.values():
+        for queue in self.all_queues():
             queue.terminate()
         self._backings.stop()
 
     def ram_bytes(self) -> int:
-        return sum(queue.backing.ram_bytes() for queue in self.queues.values() if not queue.crashed)
+        return sum(queue.backing.ram_bytes() for queue in self.all_queues() if not queue.crashed)

@@ -19,8 +19,21 @@ A crash leaves nothing: consumers are re-made by their clients. It does not know
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
+from penstock.message import Envelope
 from penstock.queues.node_list import ConsumerNode
+
+if TYPE_CHECKING:
+    from penstock.queues.publisher_marks import NoLocal
+
+
+class ConsumerFilter(ABC):
+    """What a consumer does not want: a selector, or its own connection's messages."""
+
+    @abstractmethod
+    def accepts(self, seq_id: int, envelope: Envelope) -> bool:
+        """Whether the consumer wants the message. Asked once per message and consumer, or a few times."""
 
 
 class Consumer(ABC):
@@ -37,16 +50,25 @@ class Consumer(ABC):
         self.no_ack = no_ack
         # The only consumer of its queue.
         self.exclusive = exclusive
-        # Where a browser reads next.
+        # Where a browser reads next, and the numbers of shelved messages that come then, the nearest last (`browsing`).
         self.browse_seq_id = 0
+        self.browse_page: list[int] = []
         # Set by each pull that got something: whether there may be more, so that it must pull again.
         self.pull_again = False
+        # What it does not want; None: it takes everything.
+        self.filter: ConsumerFilter | None = None
+        # It does not want what its own connection publishes; None: it does not mind. Part of `filter`, too.
+        self.no_local: NoLocal | None = None
         # Its standing with the queue, for the consumer manager.
         self.node: ConsumerNode | None = None
 
     @abstractmethod
     def notify_work(self) -> None:
         """There may be something to pull. Called from within a publish: must not call the queue, only note the work."""
+
+    def take_now(self) -> bool:
+        """Pull once at once, out of turn; True if it got something. A consumer that cannot do that gets nothing."""
+        return False
 
     @abstractmethod
     def cancelled_by_queue(self) -> None:

@@ -6,12 +6,14 @@ makes one stretch, and settling it as a whole costs the same for one tag and for
 in the middle of a stretch are found through buckets of neighbouring tags.
 
 Life of the data: `add` at delivery; `take`, `take_through` at ack, nack, reject; `take_all` when the channel closes or
-recovers.
+recovers; `lapse` when the client was given a time and has let it pass. It may not know that yet: what it says about a
+tag that has lapsed is accepted once, and settles nothing.
 
 Invariants
   1. A tag is in exactly one stretch from its delivery to its settling, and in none otherwise.
   2. No stretch begins below `_lowest`, and none is longer than a bucket.
   3. Tags grow: a run that is added starts above all tags that were ever added.
+  4. A tag that has lapsed is in no stretch.
 Nothing survives a crash: the backing queue knows what was pending. It does not talk to queues: callers do.
 """
 
@@ -21,6 +23,7 @@ from typing import Final, final
 
 from penstock.errors import ChannelException, precondition_failed
 from penstock.queues.consumer import Consumer
+from penstock.queues.lapsed_tags import LapsedTags
 from penstock.queues.queue import Queue
 
 
@@ -28,14 +31,16 @@ from penstock.queues.queue import Queue
 class UnackedRun:
     """Where the messages of consecutive tags came from."""
 
-    __slots__ = ("consumer", "offset", "queue")
+    __slots__ = ("consumer", "due_ms", "offset", "queue")
 
-    def __init__(self, queue: Queue, consumer: Consumer | None, offset: int) -> None:
+    def __init__(self, queue: Queue, consumer: Consumer | None, offset: int, due_ms: int = -1) -> None:
         self.queue = queue
         # None for basic.get.
         self.consumer = consumer
         # seq_id = tag + offset.
         self.offset = offset
+        # When it lapses, by the wall clock; -1 = never.
+        self.due_ms = due_ms
 
 
 # Consecutive messages of one run: (run, first seq_id, count).
@@ -51,9 +56,11 @@ BUCKET: Final = 256
 class Unacked:
     """The unsettled deliveries of one channel."""
 
-    __slots__ = ("_count", "_lowest", "_starts", "_stretches")
+    __slots__ = ("_count", "_lapsed", "_lowest", "_starts", "_stretches")
 
     def __init__(self) -> None:
+        # None: no tag of this channel has ever lapsed.
+        self._lapsed: LapsedTags | None = None
         self._stretches: dict[int, Stretch] = {}
         # First tags by bucket.
         self._starts: dict[int, set[int]] = {}
@@ -115,6 +122,8 @@ class Unacked:
         while tag <= last_tag:
             start = self._start_of(tag)
             if start < 0:
+                if self._lapsed is not None:
+                    return self._take_with_lapsed(self._lapsed, first_tag, last_tag)
                 raise unknown_tag(tag)
             starts.append(start)
             tag = start + self._stretches[start][1]
@@ -131,10 +140,47 @@ class Unacked:
     def take_through(self, tag: int) -> list[Span]:
         """Settle every tag up to this one, which must be known; 0 stands for all there are."""
         if tag == 0:
+            self._lapsed = None
             return self.take_all()
-        if self._start_of(tag) < 0:
+        if self._start_of(tag) < 0 and (self._lapsed is None or tag not in self._lapsed):
             raise unknown_tag(tag)
+        if self._lapsed is not None:
+            self._lapsed.discard(1, tag)
         return self._take_through(tag)
+
+    def _take_with_lapsed(self, lapsed: LapsedTags, first_tag: int, last_tag: int) -> list[Span]:
+        """Like `take`, where some of the tags may have lapsed."""
+        known: list[int] = []
+        for tag in range(first_tag, last_tag + 1):
+            if self._start_of(tag) >= 0:
+                known.append(tag)
+            elif tag not in lapsed:
+                raise unknown_tag(tag)
+        lapsed.discard(first_tag, last_tag)
+        return joined([self._cut(self._start_of(tag), tag, tag) for tag in known])
+
+    def lapse(self, now_ms: int) -> list[Span]:
+        """Take what the client has not settled in time."""
+        due = [start for start, stretch in self._stretches.items() if 0 <= stretch[0].due_ms <= now_ms]
+        if not due:
+            return []
+        if self._lapsed is None:
+            self._lapsed = LapsedTags()
+        spans: list[Span] = []
+        for start in sorted(due):
+            last_tag = start + self._stretches[start][1] - 1
+            self._lapsed.add(start, last_tag)
+            spans.append(self._cut(start, start, last_tag))
+        return joined(spans)
+
+    def next_due_ms(self) -> int:
+        """When the next delivery lapses; -1 when none does."""
+        due = [stretch[0].due_ms for stretch in self._stretches.values() if stretch[0].due_ms >= 0]
+        return min(due) if due else -1
+
+    def stretch_count(self) -> int:
+        """How many stretches `lapse` looks at."""
+        return len(self._stretches)
 
     def take_all(self) -> list[Span]:
         """Settle all, in the order of delivery."""

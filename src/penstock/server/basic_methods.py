@@ -10,15 +10,16 @@ from penstock.broker import direct_reply
 from penstock.broker.users import READ
 from penstock.errors import not_allowed, not_implemented, precondition_failed
 from penstock.fields import TYPE_NAMES, Table
+from penstock.queues.publisher_marks import NoLocal
 from penstock.queues.unacked import UnackedRun
+from penstock.server.ack_timeouts import consumer_timeout_ms, queue_timeout_ms
 from penstock.server.channel import Channel
+from penstock.server.consumer_filters import BROWSE_ARGUMENT, browse_start, check_not_browsing, consumer_filter
 from penstock.server.queue_methods import queue_name
 from penstock.server.subscription import Subscription
 from penstock.server.transaction import ACK, REJECT, REQUEUE
 from penstock.wire import methods
 
-# Consume argument: true makes the consumer a browser, which reads messages without taking them.
-BROWSE_ARGUMENT = "x-browse"
 INTEGER_TYPES = frozenset("bBsuIil")
 
 
@@ -61,9 +62,26 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> None:
         method.exclusive,
         channel.consumer_prefetch_count,
     )
+    _set_wishes(subscription, method)
     channel.add_subscription(subscription)
+    if subscription.no_local is not None:
+        # The queue wants to know who publishes from now on. Publishers remember whether their queues do.
+        connection.vhost.topology_version += 1
     if not method.no_wait:
         channel.send(methods.BasicConsumeOk(tag))
+
+
+def _set_wishes(subscription: Subscription, method: methods.BasicConsume) -> None:
+    """Which messages the consumer wants, from where, and how long it may keep them."""
+    arguments, queue = method.arguments, subscription.queue
+    if not subscription.acquires:
+        subscription.browse_seq_id = browse_start(arguments, queue)
+    else:
+        check_not_browsing(arguments, queue.describe())
+    if method.no_local:
+        subscription.no_local = NoLocal(subscription.channel.connection)
+    subscription.filter = consumer_filter(arguments, subscription.no_local, queue.describe())
+    subscription.ack_timeout_ms = consumer_timeout_ms(arguments, queue)
 
 
 def _priority(arguments: Table, described: str) -> int:
@@ -101,7 +119,9 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> None:
     envelope, body, _ = run.entries[0]
     tag = channel.take_tags(1)
     if not method.no_ack:
-        channel.unacked.add(tag, 1, UnackedRun(queue, None, run.first_seq_id - tag))
+        timeout_ms = queue_timeout_ms(queue)
+        due_ms = channel.ack_due_ms(timeout_ms) if timeout_ms else -1
+        channel.unacked.add(tag, 1, UnackedRun(queue, None, run.first_seq_id - tag, due_ms))
     channel.send(methods.BasicGetOk(tag, run.redelivered, envelope.exchange, envelope.routing_key, len(queue)))
     connection.send_content(channel.number, envelope.properties, body)
 

@@ -16,6 +16,7 @@ from penstock.errors import ChannelException, frame_error, precondition_failed, 
 from penstock.message import FRAME_END, Entry, Envelope
 from penstock.queues.confirms import ConfirmLedger, ConfirmSink
 from penstock.queues.unacked import Span, Unacked
+from penstock.server.ack_timeouts import AckTimeouts
 from penstock.server.awaited_answer import AwaitedAnswer
 from penstock.server.delivery import DeliveryEncoder
 from penstock.server.publishing import Prepared, Publisher, PublishRoute
@@ -46,6 +47,8 @@ class Channel(ConfirmSink, ReplyReceiver):
         self.current_queue = ""
         self.subscriptions: dict[str, Subscription] = {}
         self.unacked = Unacked()
+        # None: no delivery of this channel has ever had a timeout.
+        self._ack_timeouts: AckTimeouts | None = None
         # Prefetch of the whole channel (global=true) and of consumers to come (global=false); 0 = no limit.
         self.prefetch_count = 0
         self.consumer_prefetch_count = 0
@@ -216,6 +219,12 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._next_tag = first + count
         return first
 
+    def ack_due_ms(self, timeout_ms: int) -> int:
+        """When a delivery that is made now goes back to its queue, if the client has not settled it by then."""
+        if self._ack_timeouts is None:
+            self._ack_timeouts = AckTimeouts(self)
+        return self._ack_timeouts.due_ms(timeout_ms)
+
     def consumer_has_work(self, subscription: Subscription) -> None:
         self._working.append(subscription)
         if not self.listed:
@@ -226,7 +235,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         return bool(self._working)
 
     def deliver_some(self) -> int:
-        """Let the next consumer that was notified pull one run."""
+        """Let the next consumer that was notified pull one run; return how many messages that was worth."""
         working = self._working
         subscription = working.popleft()
         # Before the pull: it may be notified anew in the meantime.
@@ -235,6 +244,9 @@ class Channel(ConfirmSink, ReplyReceiver):
         if count and subscription.pull_again and not subscription.listed:
             subscription.listed = True
             working.append(subscription)
+        if count == 0 and subscription.listed:
+            # It has looked at many messages that are not for it, and goes on: that was work, too.
+            return limits.LOOKS_PER_FETCH
         return count
 
     def receive_replies(self, envelope: Envelope, bodies: Sequence[bytes]) -> None:
@@ -339,8 +351,10 @@ class Channel(ConfirmSink, ReplyReceiver):
             self.cancel_subscription(subscription)
         self._working.clear()
         self._drop_content()
+        if self._ack_timeouts is not None:
+            self._ack_timeouts.close()
         if self.transaction is not None:
             self.transaction.rollback()
         for run, first_seq_id, count in self.unacked.take_all():
-            run.queue.requeue(range(first_seq_id, first_seq_id + count))
+            run.queue.requeue(range(first_seq_id, first_seq_id + count), lost=True)
         self.consumer_unacked_count = 0

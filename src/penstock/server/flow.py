@@ -1,4 +1,4 @@
-"""Holding publishers back: by the pace of the consumers they feed, and by the memory alarm.
+"""Holding publishers back: by the pace of the consumers they feed, by an overflow rule, and by the memory alarm.
 
 A publisher that is faster than its consumers would only grow a backlog. So a connection that has fed a queue whose
 consumers are behind is not read for a while: until they have caught up, or until it shows that they do not take
@@ -48,6 +48,9 @@ class PublisherFlow:
     def after_publish(self, connection: Connection, queues: list[Queue]) -> None:
         """The connection has published to these queues; hold it if one of them is behind."""
         for queue in queues:
+            if queue.congestion is not None:
+                self._hold(connection, queue)
+                return
             if (
                 len(queue.backing) > limits.HOLD_READY_MESSAGES or queue.backing.ready_bytes() > limits.HOLD_READY_BYTES
             ) and self._keeps_pace(queue):
@@ -79,7 +82,10 @@ class PublisherFlow:
         """Let go the publishers of queues that have caught up. Called after each turn while somebody is held."""
         self._turns += 1
         for queue in list(self.holding):
-            if queue.deleted or (
+            if queue.congestion is not None and not queue.deleted:
+                if queue.congestion.is_relieved():
+                    self._let_go(queue)
+            elif queue.deleted or (
                 len(queue.backing) <= limits.RELEASE_READY_MESSAGES
                 and queue.backing.ready_bytes() <= limits.HOLD_READY_BYTES // 2
             ):
@@ -88,6 +94,9 @@ class PublisherFlow:
     def _check_pace(self) -> None:
         self._timer = None
         for queue, held in list(self.holding.items()):
+            if queue.congestion is not None and not queue.deleted:
+                # They wait as long as it takes: that is what its overflow rule says.
+                continue
             if queue.delivered_count - held.delivered_before >= limits.HOLD_PACE_MESSAGES and not queue.deleted:
                 held.delivered_before = queue.delivered_count
                 held.turns_before = self._turns

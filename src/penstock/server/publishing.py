@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Prepared:
     """Messages with certain properties on a certain route: their envelope and where they go."""
 
-    __slots__ = ("envelope", "properties", "queues", "reply_address", "version")
+    __slots__ = ("envelope", "has_intakes", "properties", "queues", "reply_address", "takes_singly", "version")
 
     def __init__(
         self, properties: bytes, envelope: Envelope, queues: list[Queue], reply_address: str, version: int
@@ -40,6 +40,10 @@ class Prepared:
         self.reply_address = reply_address
         # The topology for which `queues` holds; -1 = never trust it again.
         self.version = version
+        # Whether some of the queues have an intake, and whether one may refuse a part of a run. Both change with the
+        # topology only.
+        self.has_intakes = any(queue.intake is not None for queue in queues)
+        self.takes_singly = self.has_intakes and any(queue.takes_singly for queue in queues)
 
     def living_queues(self) -> list[Queue]:
         """The targets that have not been deleted since."""
@@ -56,6 +60,7 @@ class PublishRoute:
         "_version",
         "channel",
         "exchange",
+        "has_intakes",
         "mandatory",
         "prepared",
         "routing_key",
@@ -71,6 +76,8 @@ class PublishRoute:
         # Targets that do not depend on the message, for the topology of that version.
         self._queues: list[Queue] | None = None
         self._version = -1
+        # Whether one of them wants each message on its own.
+        self.has_intakes = False
         # The whole basic.publish frame, and what is needed to take runs of it.
         self._frame = frame
         self._mixed: MixedRoute | None = None
@@ -139,6 +146,7 @@ class PublishRoute:
             queues = vhost.route(self.exchange, [self.routing_key], content.headers)
             self._version = version
             self._queues = None if vhost.route_needs_headers(self.exchange) else queues
+            self.has_intakes = any(queue.intake is not None for queue in queues)
         return Prepared(properties, content.envelope, queues, "", version)
 
     def _check_user_id(self, content: ContentInfo) -> None:
@@ -179,12 +187,17 @@ class Publisher:
             return
         self.publish_now(route, prepared, bodies)
 
-    def publish_now(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+    def publish_now(
+        self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes], token: ConfirmToken | None = None
+    ) -> None:
         """Hand a run to its queues, or back to the publisher."""
+        if prepared.takes_singly and len(bodies) > 1:
+            for body in bodies:
+                self.publish_now(route, prepared, [body], token)
+            return
         channel = self._channel
         connection = channel.connection
         ledger = channel.confirms
-        token: ConfirmToken | None = None
         queues = prepared.queues
         if ledger is not None:
             token = ledger.open_run(len(bodies), len(queues))
@@ -193,7 +206,7 @@ class Publisher:
                 return
         if queues:
             for queue in queues:
-                queue.publish(prepared.envelope, bodies, token)
+                queue.publish(prepared.envelope, bodies, token, connection)
             connection.feed(queues)
         else:
             self._unrouted(route, prepared, bodies)
@@ -204,7 +217,12 @@ class Publisher:
         """Take a run of plain messages with envelopes of their own, which all go to the same queues."""
         channel = self._channel
         queues = route.plain_queues()
-        if channel.transaction is not None or not queues or channel.connection.server.faults.refuse_confirms:
+        if (
+            channel.transaction is not None
+            or not queues
+            or channel.connection.server.faults.refuse_confirms
+            or route.has_intakes
+        ):
             for envelope, body, _ in entries:
                 self.publish(route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
             return

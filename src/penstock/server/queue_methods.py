@@ -38,6 +38,8 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
     else:
         queue = _declare(channel, method, name)
     channel.current_queue = queue.name
+    if queue.lifetime is not None:
+        queue.lifetime.used()
     answer = methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count())
     channel.answer(answer, method.no_wait, lasting=queue.durable and not method.passive)
 

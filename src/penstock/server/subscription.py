@@ -35,6 +35,8 @@ class Subscription(Consumer):
         # Unacknowledged deliveries it may have; 0 = any number.
         self.prefetch_count = 0 if self.no_ack else prefetch_count
         self.unacked_count = 0
+        # How long a delivery may stay unacknowledged; 0 = for ever.
+        self.ack_timeout_ms = 0
         # True while it stands in its channel's list of consumers that were notified.
         self.listed = False
         self._encoder = DeliveryEncoder(channel.number, tag, channel.connection.frame_bytes_max)
@@ -46,6 +48,9 @@ class Subscription(Consumer):
 
     def cancelled_by_queue(self) -> None:
         self.channel.consumer_cancelled(self)
+
+    def take_now(self) -> bool:
+        return self.pull() > 0
 
     def credit(self) -> int:
         """How many messages it may be sent now."""
@@ -81,7 +86,10 @@ class Subscription(Consumer):
         channel = self.channel
         first_tag = channel.take_tags(count)
         if not self.no_ack:
-            channel.unacked.add(first_tag, count, UnackedRun(self.queue, self, run.first_seq_id - first_tag))
+            unacked_run = UnackedRun(self.queue, self, run.first_seq_id - first_tag)
+            if self.ack_timeout_ms:
+                unacked_run.due_ms = channel.ack_due_ms(self.ack_timeout_ms)
+            channel.unacked.add(first_tag, count, unacked_run)
             self.unacked_count += count
             channel.consumer_unacked_count += count
             if credit == count:

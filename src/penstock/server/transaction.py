@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.errors import precondition_failed
+from penstock.message import ConfirmToken
 from penstock.queues.unacked import Span
 
 if TYPE_CHECKING:
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
 ACK = 0
 REJECT = 1
 REQUEUE = 2
+
+
+class Refusal(ConfirmToken):
+    """Notes whether a queue has refused a message. Whether it is safe is not asked: the whole transaction waits."""
+
+    __slots__ = ("refused",)
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(waiting)
+        self.refused = False
+
+    def refuse(self) -> None:
+        self.refused = True
 
 
 class Transaction:
@@ -44,11 +59,20 @@ class Transaction:
         publishes, self._publishes = self._publishes, []
         settled, self._settled = self._settled, []
         channel = self._channel
+        refused = False
         for route, prepared, bodies in publishes:
             prepared.queues = prepared.living_queues()
-            channel.publisher.publish_now(route, prepared, bodies)
+            if not prepared.takes_singly:
+                channel.publisher.publish_now(route, prepared, bodies)
+                continue
+            for body in bodies:
+                token = Refusal(len(prepared.queues))
+                channel.publisher.publish_now(route, prepared, [body], token)
+                refused = refused or token.refused
         for spans, how in settled:
             channel.settle(spans, how)
+        if refused:
+            raise precondition_failed("partial tx completion")
 
     def rollback(self) -> None:
         """Forget the publishes; acknowledged deliveries are unacknowledged again."""

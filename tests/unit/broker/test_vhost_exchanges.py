@@ -10,7 +10,7 @@ from vhost_house import House, check_refused
 from penstock import limits
 from penstock.errors import ChannelException, ConnectionException
 from penstock.fields import Table
-from penstock.routing.factory import EXCHANGE_TYPES, PREDECLARED
+from penstock.routing.factory import INNER_TYPES, PREDECLARED
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def alternate(name: str) -> Table:
 # --- declaring ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_name", EXCHANGE_TYPES)
+@pytest.mark.parametrize("type_name", INNER_TYPES)
 def test_an_exchange_is_declared_as_it_was_asked_for(house: House, type_name: str) -> None:
     house.exchange("x", type_name, True, True, True, alternate("a"))
     exchange = house.vhost.exchange("x")

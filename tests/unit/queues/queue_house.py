@@ -7,7 +7,8 @@ from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Envelope, Run, body_bytes
 from penstock.queues.consumer import Consumer
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.queue import Queue, QueueOwner
+from penstock.queues.holding import QueueOwner
+from penstock.queues.queue import Queue
 
 
 class Inbox(Consumer):

@@ -9,7 +9,7 @@ from penstock.fields import Table
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding
 from penstock.routing.default import DefaultExchange
 from penstock.routing.exchange import Exchange
-from penstock.routing.factory import EXCHANGE_TYPES, PREDECLARED, make_exchange, make_predeclared
+from penstock.routing.factory import INNER_TYPES, PREDECLARED, make_exchange, make_predeclared
 
 
 def declare(type_name: str, arguments: Table | None = None) -> Exchange:
@@ -24,7 +24,7 @@ def to_exchange(name: str, routing_key: str = "k") -> Binding:
     return Binding("x", (EXCHANGE, name), routing_key, {})
 
 
-@pytest.mark.parametrize("type_name", EXCHANGE_TYPES)
+@pytest.mark.parametrize("type_name", INNER_TYPES)
 def test_binding_twice_is_binding_once(type_name: str) -> None:
     exchange = declare(type_name)
     assert exchange.bind(to_queue("q"))
@@ -36,7 +36,7 @@ def test_binding_twice_is_binding_once(type_name: str) -> None:
     assert exchange.matches("k", {}) == []
 
 
-@pytest.mark.parametrize("type_name", EXCHANGE_TYPES)
+@pytest.mark.parametrize("type_name", INNER_TYPES)
 def test_unbinding_what_never_was_changes_nothing(type_name: str) -> None:
     exchange = declare(type_name)
     exchange.bind(to_queue("q"))
@@ -46,7 +46,7 @@ def test_unbinding_what_never_was_changes_nothing(type_name: str) -> None:
     assert exchange.matches("k", {}) == [(QUEUE, "q")]
 
 
-@pytest.mark.parametrize("type_name", EXCHANGE_TYPES)
+@pytest.mark.parametrize("type_name", INNER_TYPES)
 def test_unbinding_finds_the_binding_whatever_the_order_of_its_arguments(type_name: str) -> None:
     exchange = declare(type_name)
     exchange.bind(to_queue("q", "k", {"a": ("I", 1), "b": ("I", 2)}))
@@ -54,7 +54,7 @@ def test_unbinding_finds_the_binding_whatever_the_order_of_its_arguments(type_na
     assert not exchange.has_bindings
 
 
-@pytest.mark.parametrize("type_name", EXCHANGE_TYPES)
+@pytest.mark.parametrize("type_name", INNER_TYPES)
 def test_two_bindings_that_differ_in_arguments_are_one_destination(type_name: str) -> None:
     exchange = declare(type_name)
     one, other = to_queue("q", "k", {"a": ("I", 1)}), to_queue("q", "k", {"b": ("I", 1)})
@@ -68,7 +68,7 @@ def test_two_bindings_that_differ_in_arguments_are_one_destination(type_name: st
     assert exchange.matches("k", headers) == []
 
 
-@pytest.mark.parametrize("type_name", EXCHANGE_TYPES)
+@pytest.mark.parametrize("type_name", INNER_TYPES)
 def test_bound_exchanges_are_known_until_their_last_binding_goes(type_name: str) -> None:
     exchange = declare(type_name)
     exchange.bind(to_exchange("y", "k"))
@@ -81,7 +81,7 @@ def test_bound_exchanges_are_known_until_their_last_binding_goes(type_name: str)
     assert exchange.exchange_targets() == []
 
 
-@pytest.mark.parametrize("type_name", EXCHANGE_TYPES)
+@pytest.mark.parametrize("type_name", INNER_TYPES)
 def test_an_answer_belongs_to_the_caller(type_name: str) -> None:
     exchange = declare(type_name)
     exchange.bind(to_queue("q"))
@@ -142,7 +142,7 @@ def test_an_unknown_type_closes_the_connection() -> None:
     assert refused.value.reply_text == "COMMAND_INVALID - unknown exchange type 'xyz'"
 
 
-@pytest.mark.parametrize("type_name", EXCHANGE_TYPES)
+@pytest.mark.parametrize("type_name", INNER_TYPES)
 def test_an_exchange_is_what_was_declared(type_name: str) -> None:
     arguments: Table = {"alternate-exchange": ("S", b"other")}
     exchange = make_exchange(type_name, "x", True, True, True, arguments)

@@ -11,7 +11,8 @@ from penstock.clock import ManualClock
 from penstock.message import Envelope
 from penstock.queues.consumer import Consumer
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.queue import Queue, QueueOwner
+from penstock.queues.holding import QueueOwner
+from penstock.queues.queue import Queue
 from penstock.server.flow import PublisherFlow
 
 

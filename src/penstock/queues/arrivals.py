@@ -1,0 +1,66 @@
+"""When messages arrived, roughly, at no cost to those who publish.
+
+What it owns: samples (next seq_id, wall-clock milliseconds) of one queue. A tick takes one about once a second, if
+something was published since the last one. A message arrived not later than the first sample that is above its number.
+
+Life of the data: `sample` appends. When there are SAMPLES_MAX, every second one goes, so that what is long ago is known
+less exactly: to about a hundredth of its age, or to a tick. Samples go with the queue.
+
+Invariants
+  1. Numbers of samples grow strictly.
+  2. There are never more than `samples_max` of them.
+  3. A message is never said to be older than it is, as far as the clock was right.
+  4. Of messages that were there before the broker's start nothing is known.
+
+A crash, or a restart, forgets everything. It does not read clocks, and does not look at messages: some carry a
+`timestamp`, which is for the broker to read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, final
+
+# About 16 bytes each, and two small objects.
+SAMPLES_MAX: Final = 512
+
+
+@final
+class Arrivals:
+    """Of one queue."""
+
+    def __init__(self, known_from: int = 0, samples_max: int = SAMPLES_MAX) -> None:
+        """`known_from`: the number of the first message that this run of the broker has seen coming."""
+        assert samples_max >= 4
+        self._known_from = known_from
+        self._samples_max = samples_max
+        self._seq_ids: list[int] = []
+        self._walls: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._seq_ids)
+
+    def sample(self, next_seq_id: int, wall_ms: int) -> None:
+        """Everything below `next_seq_id` is there by now."""
+        if next_seq_id <= (self._seq_ids[-1] if self._seq_ids else self._known_from):
+            return
+        self._seq_ids.append(next_seq_id)
+        self._walls.append(wall_ms)
+        if len(self._seq_ids) > self._samples_max:
+            # The newest one stays.
+            del self._seq_ids[-2::-2]
+            del self._walls[-2::-2]
+
+    def arrived_ms(self, seq_id: int, now_ms: int) -> int:
+        """When the message came, to the next sample; -1 when nobody knows."""
+        if seq_id < self._known_from:
+            return -1
+        index = bisect_right(self._seq_ids, seq_id)
+        # What came after the last tick came just now.
+        return self._walls[index] if index < len(self._walls) else now_ms
+
+    def check_invariants(self) -> None:
+        """Assert the invariants above. For tests."""
+        assert len(self._seq_ids) == len(self._walls) <= self._samples_max, "2: too many samples"
+        pairs = zip(self._seq_ids[:-1], self._seq_ids[1:], strict=True)
+        assert all([before < after for before, after in pairs]), "1: numbers do not grow"

@@ -1,0 +1,137 @@
+"""Messages of a queue, reached for by number: what people do with a queue, past all consumers.
+
+What it owns: the queue's arrival samples, and how far somebody has reached into its middle.
+
+Life of the data: `take` makes ready messages pending, and the caller's. In the same turn the caller settles each of
+them: `Queue.drop_taken` when it is elsewhere or deleted, `bury` to have it moved on, `give_back` when it stays after
+all. A queue without a selection is given one for as long as something is shelved. `append` puts what was edited at the
+tail.
+
+Invariants
+  1. Only ready messages are taken; what is with a consumer stays there.
+  2. One call reaches REACH_PER_CALL messages further, or little more; numbers that nobody has cost nothing.
+  3. Nobody's counters change: neither deliveries nor acknowledgements are counted.
+
+A crash between `take` and the end of the turn leaves taken messages ready, as all pending ones. It does not publish
+elsewhere and does not know who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.message import Envelope, MessageProps
+from penstock.queues.arrivals import Arrivals
+from penstock.queues.fifo_order import fifo_selection
+from penstock.queues.holding import Holding
+from penstock.queues.reaching import REACH_PER_CALL, Reacher, reach, ready_among
+from penstock.queues.selection import Selection
+
+
+class AtHand(Holding):
+    """A queue whose messages can be reached by number."""
+
+    # None before the first sample, and where numbers do not tell who came first.
+    arrivals: Arrivals | None = None
+    # What was published when the last sample was taken.
+    _sampled_count: int = -1
+    # For which selection somebody has reached how far.
+    _reacher: Reacher | None = None
+    _reached: Selection | None = None
+
+    # --- taking -----------------------------------------------------------------------------------------
+
+    def take(self, seq_ids: Sequence[int], reach_max: int = REACH_PER_CALL) -> list[int]:
+        """Take ready messages; the numbers of those that could be had, in the order given.
+
+        One that is ready and was not had is too far from the head: another call may reach it.
+        """
+        if self.deleted or self.crashed or not seq_ids:
+            return []
+        far = ready_among(self.backing, sorted(set(seq_ids)))
+        selection = self.selection
+        if selection is None:
+            if not far:
+                return []
+            selection = self.selection = fifo_selection(self.host, self.backing, "x-max-priority" in self.arguments)
+        near = seq_ids
+        if far:
+            head = reach(self.backing, selection, self._reacher_of(selection), far[-1], reach_max)
+            near = [seq_id for seq_id in seq_ids if head < 0 or seq_id < head]
+        taken = selection.take(near)
+        # The shelf may have a head now that expires.
+        self._arm()
+        return taken
+
+    def _reacher_of(self, selection: Selection) -> Reacher:
+        if self._reacher is None or self._reached is not selection:
+            self._reacher = Reacher()
+            self._reached = selection
+        return self._reacher
+
+    def give_back(self, seq_ids: Sequence[int]) -> None:
+        """Taken messages stay after all, at their positions."""
+        if not seq_ids or self.deleted or self.crashed:
+            return
+        if self.selection is not None:
+            self.backing.ack(self.selection.returned(seq_ids))
+        else:
+            self.backing.requeue(seq_ids)
+        self._arm()
+        self.consumers.notify_available(len(seq_ids))
+
+    def append(self, envelope: Envelope, body: bytes) -> int:
+        """Put a message at the tail that no gate is asked about; its seq_id, -1 when it was not kept."""
+        if self.intake is not None:
+            return self.intake.enter(envelope, [body], None, False)
+        return self.enqueue(envelope, [body], None, envelope.expiration_ms)
+
+    def purge_first(self, count: int) -> int:
+        """Drop the first ready messages; how many there were."""
+        purged = 0
+        if self.selection is not None:
+            purged = self.backing.ack(self.selection.take(self.selection.shelved_ids()[:count]))
+        left = [count - purged]
+
+        def within(props: MessageProps | None) -> bool:
+            left[0] -= 1
+            return left[0] >= 0
+
+        if left[0] > 0:
+            purged += self.backing.dropwhile(within)
+        self._expiry.forget_if_empty()
+        return purged
+
+    def pause(self) -> None:
+        """Hand out nothing from now on."""
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self.consumers.notify_available(self.ready_count())
+
+    # --- when they came -----------------------------------------------------------------------------------
+
+    def recovered(self) -> None:
+        super().recovered()
+        if "x-max-priority" not in self.arguments:
+            self.arrivals = Arrivals(self._next_seq_id())
+
+    def sample_arrivals(self, now_ms: int) -> None:
+        """Called about once a second."""
+        if self._sampled_count == self.published_count or self.crashed or "x-max-priority" in self.arguments:
+            return
+        self._sampled_count = self.published_count
+        if self.arrivals is None:
+            self.arrivals = Arrivals()
+        self.arrivals.sample(self._next_seq_id(), now_ms)
+
+    def arrived_ms(self, seq_id: int) -> int:
+        """When a message came, roughly; -1 when nobody knows."""
+        if self.arrivals is None:
+            # No tick since the queue was made: what is there came just now, unless numbers tell nothing.
+            return -1 if "x-max-priority" in self.arguments else self.wall_ms()
+        return self.arrivals.arrived_ms(seq_id, self.wall_ms())
+
+    def _next_seq_id(self) -> int:
+        return int(self.backing.status()["next_seq_id"])

@@ -1,0 +1,61 @@
+"""What becomes of messages that leave a queue unread: the seam between a queue and where dead messages go.
+
+A queue without it drops such messages. With it, they are published elsewhere first: to the dead-letter exchange, or,
+for a companion queue whose messages have come due, to where they were held back from.
+
+Life of the data: the queue makes the messages pending and calls `bury`. When they are published at the target, the
+queue is told (`Queue.buried`) and acknowledges them; that is in the same turn, hence in the same batch of the journal.
+When the target refuses them, the strategy decides: at most once drops them, at least once keeps them pending and
+offers them again (`Queue.unburied`).
+
+Invariants
+  1. Buried messages stay pending at the source until `buried` or `unburied`.
+  2. For each id that was given to `bury`, exactly one of the two is called, in the same turn.
+  3. `bury` never publishes by itself within the call chain of another one: work is listed and done one by one.
+
+A crash leaves a message at the source or at the target. It does not know exchanges and headers: `broker/dead_lettering`
+does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.message import Entry
+from penstock.queues.selection import SelectionHost
+
+# Why a message died, in RabbitMQ's words.
+REJECTED: Final = "rejected"
+EXPIRED: Final = "expired"
+MAXLEN: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+
+# A pending message of a queue: seq_id and entry.
+Dead = tuple[int, Entry]
+
+
+class Grave(SelectionHost):
+    """A queue, as those who carry its dead away see it."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """For x-death."""
+
+    @abstractmethod
+    def buried(self, seq_ids: Sequence[int]) -> None:
+        """The messages are elsewhere now, or dropped for good: the queue forgets them."""
+
+    @abstractmethod
+    def unburied(self, dead: Sequence[Dead], reason: str) -> None:
+        """The target refused them. The queue keeps them, and buries them again later."""
+
+
+class DeadLetters(ABC):
+    """Takes dead messages away."""
+
+    @abstractmethod
+    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
+        """Publish pending messages of the queue elsewhere; `buried` or `unburied` follows in this turn."""

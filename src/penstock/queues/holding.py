@@ -1,0 +1,393 @@
+"""What a queue holds: how messages get in, how they leave unread, and how the queue itself ends.
+
+What it owns: one `BackingQueue`, one `ConsumerManager`, the queue's attributes, seams and counters. `Queue` adds how
+messages are handed out and settled. It is called on one thread and does no I/O.
+
+Life of the data: `publish` -> `intake`, where there is one -> `enqueue` -> backing, consumers notified. A message whose
+expiry has come leaves when it is at the head, never from the middle (RabbitMQ's rule; a selection may know better).
+Messages that leave unread are buried: as dead letters where there is a place for them, else dropped.
+
+Whatever a plain queue does not do is done by an object at one of the seams (`intake`, `dead_letters`, `returns`,
+`selection`, `activity`, `lifetime`), each None where it is not needed. See docs/decisions/0008.
+
+Invariants
+  1. A deleted queue accepts nothing and holds nothing.
+  2. A queue whose backing has failed (`crash`) refuses what is published and does not touch its backing again.
+  3. A confirm token is settled or refused once.
+  4. `ready_count` counts what is ready in the backing and what is shelved.
+
+A crash leaves what the backing leaves; consumers and counters are gone. It does not know exchanges, channels
+or sockets.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.backing.backing_queue import TIMEOUT_TIMED, BackingQueue
+from penstock.clock import Clock
+from penstock.fields import Table
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.queues.bury_again import BuryAgain
+from penstock.queues.consumer_manager import Availability, ConsumerManager
+from penstock.queues.dead_letters import Dead, DeadLetters
+from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.head_expiry import DEAD_AT_ONCE, HeadExpiry
+from penstock.queues.intake import Congestion, Intake
+from penstock.queues.lifetime import Lifetime
+from penstock.queues.publisher_marks import PublisherMarks
+from penstock.queues.queue_host import QueueHost
+from penstock.queues.returns import Returns
+from penstock.queues.selection import Selection
+from penstock.queues.single_active import SingleActive
+
+if TYPE_CHECKING:
+    from penstock.queues.queue import Queue
+
+
+class QueueOwner(ABC):
+    """Whoever keeps the queue; the vhost."""
+
+    @abstractmethod
+    def last_consumer_gone(self, queue: Queue) -> None:
+        """The last consumer left: an auto-delete queue is to be deleted."""
+
+
+class Holding(Availability):
+    """Everything about a queue but its consumers' side."""
+
+    def __init__(
+        self,
+        name: str,
+        vhost_name: str,
+        durable: bool,
+        auto_delete: bool,
+        exclusive_owner: object | None,
+        arguments: Table,
+        backing: BackingQueue,
+        clock: Clock,
+        expiries: ExpirySchedule,
+        owner: QueueOwner,
+        queue_id: str = "",
+    ) -> None:
+        self.name = name
+        # What its backing knows it by; nothing that a client chose.
+        self.queue_id = queue_id
+        self.vhost_name = vhost_name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        # The connection that alone may use the queue and takes it along when it closes.
+        self.exclusive_owner = exclusive_owner
+        self.arguments = arguments
+        self.backing = backing
+        self.consumers = ConsumerManager(self)
+        self.deleted = False
+        # A bug in the backing: it holds what it holds until the next start.
+        self.crashed = False
+        # Set by whoever wants it to hand out nothing for now.
+        self.paused = False
+        # Set while the overflow rule has publishers wait.
+        self.congestion: Congestion | None = None
+        # The seams.
+        self.host = QueueHost(self)
+        self.intake: Intake | None = None
+        self.dead_letters: DeadLetters | None = None
+        self.returns: Returns | None = None
+        self.selection: Selection | None = None
+        self.activity: SingleActive | None = None
+        self.lifetime: Lifetime | None = None
+        # Who published what; kept while a consumer does not want its own connection's messages.
+        self.marks: PublisherMarks | None = None
+        # Publishes to a durable queue that wait for the disk, for the case that it crashes.
+        self._unconfirmed: dict[ConfirmToken, None] = {}
+        self._clock = clock
+        self._expiry = HeadExpiry(self.expire_due, backing, expiries, "x-max-priority" in arguments)
+        self._bury_again = BuryAgain(self.bury, expiries, clock)
+        self._owner = owner
+        # An exclusive consumer is there, alone.
+        self._in_exclusive_use = False
+        # Counters since the queue was opened; the flow of publishers and the views look at them.
+        self.published_count = 0
+        self.delivered_count = 0
+        self.acked_count = 0
+
+    def describe(self) -> str:
+        """How error texts name it."""
+        return f"queue '{self.name}' in vhost '{self.vhost_name}'"
+
+    @property
+    def expired_count(self) -> int:
+        return self._expiry.expired_count
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    # --- publishing ---------------------------------------------------------------------------------
+
+    @property
+    def takes_singly(self) -> bool:
+        """Whether it may take one message of a run and refuse another: then it gets runs of one."""
+        return self.intake is not None and self.intake.takes_singly
+
+    def publish(
+        self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, publisher: object = None
+    ) -> None:
+        """Take a run. The confirm token is settled when the run is safe here."""
+        assert not self.deleted
+        if self.crashed:
+            _refuse(confirm)
+        elif self.intake is not None:
+            self.intake.publish(envelope, bodies, confirm, publisher)
+        else:
+            self.enqueue(envelope, bodies, confirm, envelope.expiration_ms)
+
+    def enqueue(
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        expiration_ms: int,
+        delivered: bool = False,
+    ) -> int:
+        """Append a run, whatever the limits say; the first seq_id, -1 when the run was not kept."""
+        count = len(bodies)
+        self.published_count += count
+        props: MessageProps | None = None
+        if expiration_ms >= 0:
+            if expiration_ms == 0 and self.dead_letters is None and self._nobody_takes_it_now():
+                self._discard(envelope, bodies, confirm)
+                return -1
+            if expiration_ms == 0 and self._expiry.may_expire:
+                # What has expired in front of it is not to be handed out with it.
+                self._expire_head()
+            expiry_ms = self._clock.wall_ms() + expiration_ms
+            self._expiry.note(expiry_ms)
+            props = MessageProps(expiry_ms, confirm)
+        else:
+            if self._expiry.may_expire:
+                self._expiry.note_lasting()
+            if confirm is not None:
+                props = MessageProps(-1, confirm)
+        first_seq_id = self.backing.publish(envelope, bodies, props, delivered)
+        self._enqueued(first_seq_id, count, confirm)
+        if expiration_ms == 0:
+            # It reaches a consumer that waits for it now, or nobody.
+            self._expiry.is_suspended = True
+            self.serve_waiting()
+            self._expiry.is_suspended = False
+        return first_seq_id
+
+    def serve_waiting(self) -> None:
+        """Let consumers take what they have credit for, now and not in their turn."""
+
+    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> None:
+        """Append messages that differ in their envelopes. None of them expires, and the queue has no intake."""
+        assert not self.deleted and self.intake is None
+        if self.crashed:
+            _refuse(confirm)
+            return
+        self.published_count += len(entries)
+        if self._expiry.may_expire:
+            self._expiry.note_lasting()
+        self._enqueued(self.backing.publish_entries(entries, confirm), len(entries), confirm)
+
+    def enter(self, envelope: Envelope, bodies: Sequence[bytes], delivered: bool) -> None:
+        """Take back a run that was held elsewhere; no gate is asked a second time."""
+        if self.intake is not None:
+            self.intake.enter(envelope, bodies, None, delivered)
+        else:
+            self.enqueue(envelope, bodies, None, envelope.expiration_ms, delivered)
+
+    def hold(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, due_ms: int) -> int:
+        """Append a run to a companion queue, with the time that it is kept for; the first seq_id."""
+        assert not self.deleted
+        if self.crashed:
+            _refuse(confirm)
+            return -1
+        self.published_count += len(bodies)
+        first_seq_id = self.backing.publish(envelope, bodies, MessageProps(due_ms, confirm))
+        self._enqueued(first_seq_id, len(bodies), confirm)
+        return first_seq_id
+
+    def _enqueued(self, first_seq_id: int, count: int, confirm: ConfirmToken | None) -> None:
+        if self.selection is not None:
+            self.selection.published(first_seq_id, count)
+        if self._expiry.may_expire or self.selection is not None:
+            self._arm()
+        self.consumers.notify_available(count)
+        if confirm is not None:
+            if self.durable:
+                self._unconfirmed[confirm] = None
+            self.settle_confirms()
+
+    def _nobody_takes_it_now(self) -> bool:
+        """A message would be at the head, and no consumer waits for it."""
+        return self.backing.is_empty() and self.consumers.highest_active_priority() is None
+
+    def _discard(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None) -> None:
+        self.backing.discard(envelope, bodies, None)
+        self._expiry.expired_count += len(bodies)
+        if confirm is not None:
+            confirm.settle()
+
+    def settle_confirms(self) -> None:
+        """Tell publishers what the backing has made safe."""
+        unconfirmed = self._unconfirmed
+        for token in self.backing.drain_confirmed():
+            if unconfirmed:
+                unconfirmed.pop(token, None)
+            token.settle()
+        if unconfirmed and self.backing.needs_timeout() != TIMEOUT_TIMED:
+            # It owes nobody anything: the rest was refused, and told so.
+            unconfirmed.clear()
+
+    # --- leaving unread -------------------------------------------------------------------------------
+
+    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
+        """Pending messages leave unread: as dead letters if there is a place for them, else for good."""
+        if self.deleted or self.crashed:
+            return
+        if self.dead_letters is None:
+            self.backing.ack(seq_ids)
+            return
+        dead: list[Dead] = []
+        self.backing.ackfold(lambda seq_id, entry: dead.append((seq_id, entry)), seq_ids)
+        if dead:
+            self.dead_letters.bury(self.host, dead, reason)
+
+    def drop_head(self, count: int, reason: str) -> int:
+        """The first ready messages leave unread; how many there were, at most `count`."""
+        if self.selection is not None:
+            seq_ids = self.selection.take(self.selection.shelved_ids()[:count])
+            if seq_ids:
+                self.bury(seq_ids, reason)
+                return len(seq_ids)
+        budget = [min(count, DEAD_AT_ONCE)]
+
+        def within_budget(props: MessageProps | None) -> bool:
+            budget[0] -= 1
+            return budget[0] >= 0
+
+        if self.dead_letters is None:
+            return self.backing.dropwhile(within_budget)
+        dead: list[Dead] = []
+        dropped = self.backing.fetchwhile(within_budget, lambda seq_id, entry: dead.append((seq_id, entry)))
+        if dead:
+            self.dead_letters.bury(self.host, dead, reason)
+        return dropped
+
+    def forget(self, seq_ids: Sequence[int]) -> None:
+        """Pending messages are elsewhere now."""
+        if not self.deleted and not self.crashed:
+            self.backing.ack(seq_ids)
+
+    def bury_later(self, seq_ids: Sequence[int], reason: str) -> None:
+        """Nobody takes them now: they stay pending, and are offered again."""
+        self._bury_again.keep(seq_ids, reason)
+
+    # --- expiry -----------------------------------------------------------------------------------------
+
+    def expire_due(self, now_ms: int) -> None:
+        """A message may have expired."""
+        if self.deleted or self.crashed:
+            return
+        if self.selection is not None:
+            self.selection.expire(now_ms)
+        if self._expiry.may_expire and self._expiry.drop(now_ms, self.host, self.dead_letters):
+            self._expiry.arm_at(now_ms)
+        else:
+            self._arm()
+            # Consumers that came while the expired ones stood in front were sent away.
+            self.consumers.notify_available(self.ready_count())
+
+    def _expire_head(self) -> bool:
+        """Take expired messages from the head; True when there are more than one turn can take."""
+        now_ms = self._clock.wall_ms()
+        if self._expiry.drop(now_ms, self.host, self.dead_letters):
+            self._expiry.arm_at(now_ms)
+            return True
+        return False
+
+    def _arm(self) -> None:
+        if self.selection is not None:
+            due_ms = self.selection.next_expiry_ms()
+            if due_ms >= 0:
+                self._expiry.arm_at(due_ms)
+        if self._expiry.may_expire:
+            self._expiry.arm()
+
+    def recovered(self) -> None:
+        """The backing may hold messages of the broker's last run. Some of them may expire, in any order."""
+        count = self.backing.depth()
+        if count:
+            self._expiry.recovered()
+            if self.selection is not None:
+                self.selection.published(-1, count)
+            self._arm()
+
+    # --- the whole queue ------------------------------------------------------------------------------
+
+    def ready_count(self) -> int:
+        """Messages that are ready, also those that have expired."""
+        shelved = 0 if self.selection is None else self.selection.ready_count()
+        return len(self.backing) + shelved
+
+    def ready_bytes(self) -> int:
+        shelved = 0 if self.selection is None else self.selection.ready_bytes()
+        return self.backing.ready_bytes() + shelved
+
+    def __len__(self) -> int:
+        """Messages that are ready, those that have expired at the head not counted."""
+        if self._expiry.may_expire:
+            self._expire_head()
+        return self.ready_count()
+
+    def consumer_count(self) -> int:
+        return len(self.consumers)
+
+    def purge(self) -> int:
+        purged = 0 if self.selection is None else self.selection.purge()
+        purged += self.backing.purge()
+        self._expiry.forget_if_empty()
+        return purged
+
+    def delete(self) -> int:
+        """Cancel the consumers, drop everything; return how many messages were ready."""
+        ready = len(self)
+        self._leave_use()
+        self.backing.delete_and_terminate()
+        # Nothing can be lost any more: publishers that wait for the disk are told so.
+        self.settle_confirms()
+        return ready
+
+    def _leave_use(self) -> None:
+        self.deleted = True
+        for consumer in list(self.consumers.consumers()):
+            self.consumers.remove(consumer)
+            consumer.cancelled_by_queue()
+        self._expiry.disarm()
+        self._bury_again.stop()
+        if self.lifetime is not None:
+            self.lifetime.stop()
+
+    def terminate(self) -> None:
+        """The broker stops: leave what lasts where the next start finds it."""
+        self._leave_use()
+        if not self.crashed:
+            self.backing.terminate()
+
+    def crash(self) -> None:
+        """The backing failed in a way that nobody foresaw: whoever relies on this queue is told, and nobody else."""
+        self._leave_use()
+        self.deleted = False
+        self.crashed = True
+        unconfirmed, self._unconfirmed = self._unconfirmed, {}
+        for token in unconfirmed:
+            token.refuse()
+
+
+def _refuse(confirm: ConfirmToken | None) -> None:
+    if confirm is not None:
+        confirm.refuse()

@@ -1,0 +1,212 @@
+"""What happens when a queue is full: one small class for each rule.
+
+What they own: the limits of one queue, and what to do at them. Nothing of the messages.
+
+    DropHead             the oldest ready messages go, as dead letters if there is a place (RabbitMQ's default)
+    RefusePublish        a new message is refused: nack to a publisher that asked (reject-publish)
+    RefusePublishDlx     the same, and the refused message is dead-lettered (reject-publish-dlx)
+    Ring                 like DropHead, but unacknowledged messages count too, and may be the ones that go (Qpid)
+    ProducerFlowControl  publishers wait until the queue is down to 80 % of its limit (Qpid)
+    FlowToDisk           above the limit the queue keeps as little as possible in memory (Qpid)
+
+Life of the data: rules of the first kind are asked after a publish (`make_room`), rules of the second kind before it
+(`Gate.admit`).
+
+Invariants
+  1. After a publish, and once consumers that wait have been served, a queue that drops holds no more than its limits.
+  2. Messages that a waiting consumer has credit for are not dropped: they go to it first, as in a broker that delivers
+     straight to consumers.
+  3. A refused message is not in the queue, and its token was refused once.
+
+A crash leaves what the backing leaves. Rules do not know who publishes: the server holds publishers back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from penstock.message import ConfirmToken, Entry, Envelope
+from penstock.queues.dead_letters import MAXLEN
+from penstock.queues.intake import Congestion, Gate, Overflow
+
+if TYPE_CHECKING:
+    from penstock.queues.queue import Queue
+
+# Qpid's: flow resumes at this share of the limit.
+RESUME_SHARE: Final = 0.8
+
+
+@final
+class RoomLimits:
+    """x-max-length and x-max-length-bytes; -1 = none."""
+
+    __slots__ = ("bytes_max", "count_max")
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+
+    def is_over(self, count: int, size_bytes: int, share: float = 1.0) -> bool:
+        return 0 <= self.count_max * share < count or 0 <= self.bytes_max * share < size_bytes
+
+
+@final
+class DropHead(Overflow):
+    """Drops the oldest ready messages."""
+
+    def __init__(self, queue: Queue, room: RoomLimits) -> None:
+        self._queue = queue
+        self._room = room
+        # While it hands messages out, their delivery may publish again (a no-ack consumer does not, but a bury does).
+        self._is_busy = False
+
+    def make_room(self) -> None:
+        queue = self._queue
+        if self._is_busy or not self._room.is_over(queue.ready_count(), queue.ready_bytes()):
+            return
+        self._is_busy = True
+        try:
+            queue.serve_waiting()
+            while self._room.is_over(queue.ready_count(), queue.ready_bytes()):
+                surplus = 1 if self._room.count_max < 0 else queue.ready_count() - self._room.count_max
+                if queue.drop_head(max(surplus, 1), MAXLEN) == 0:
+                    return
+        finally:
+            self._is_busy = False
+
+
+@final
+class Ring(Overflow):
+    """Drops the oldest messages, also those that somebody has not acknowledged yet."""
+
+    def __init__(self, queue: Queue, room: RoomLimits) -> None:
+        self._queue = queue
+        self._room = room
+        # Dropped, with their size, and still pending: the dead are carried away later in the turn, or nobody has taken
+        # them yet. They do not count, and are not dropped twice.
+        self._leaving: dict[int, int] = {}
+
+    def make_room(self) -> None:
+        queue, backing = self._queue, self._queue.backing
+        self._forget_the_gone()
+        count = backing.depth() - len(self._leaving)
+        size_bytes = backing.ready_bytes() + backing.pending_bytes() - sum(self._leaving.values())
+        if not self._room.is_over(count, size_bytes):
+            return
+        pending: list[int] = []
+        ready: list[int] = []
+        left = [count, size_bytes]
+
+        def choose(seq_id: int, entry: Entry, is_pending: bool) -> bool:
+            if seq_id not in self._leaving:
+                size = len(entry[1]) - 1
+                self._leaving[seq_id] = size
+                left[0] -= 1
+                left[1] -= size
+                (pending if is_pending else ready).append(seq_id)
+            return self._room.is_over(left[0], left[1])
+
+        backing.fold(choose)
+        if pending:
+            if queue.selection is not None:
+                queue.selection.take(pending)
+            queue.bury(pending, MAXLEN)
+        wanted = len(ready)
+        while wanted > 0:
+            dropped = queue.drop_head(wanted, MAXLEN)
+            if dropped == 0:
+                return
+            wanted -= dropped
+
+    def _forget_the_gone(self) -> None:
+        if not self._leaving:
+            return
+        leaving, self._leaving = self._leaving, {}
+
+        def note(seq_id: int, entry: Entry) -> None:
+            self._leaving[seq_id] = leaving[seq_id]
+
+        self._queue.backing.ackfold(note, list(leaving))
+
+
+class RefusePublish(Gate):
+    """Refuses what does not fit."""
+
+    def __init__(self, queue: Queue, room: RoomLimits) -> None:
+        self._queue = queue
+        self._room = room
+
+    def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None) -> bool:
+        if self.fits(body):
+            return True
+        self.refused((envelope, body, None))
+        if confirm is not None:
+            confirm.refuse()
+        return False
+
+    def has_room(self, body: bytes) -> bool:
+        return self.fits(body)
+
+    def fits(self, body: bytes) -> bool:
+        """Whether the message is within the limits, once consumers that wait have been served."""
+        queue = self._queue
+        size = len(body) - 1
+        if not self._room.is_over(queue.ready_count() + 1, queue.ready_bytes() + size):
+            return True
+        queue.serve_waiting()
+        return not self._room.is_over(queue.ready_count() + 1, queue.ready_bytes() + size)
+
+    def refused(self, entry: Entry) -> None:
+        """It is gone."""
+
+
+@final
+class RefusePublishDlx(RefusePublish):
+    """Refuses, and dead-letters what it refused."""
+
+    def has_room(self, body: bytes) -> bool:
+        # What it refuses is not lost: it goes on as a dead letter, and must not be offered once more.
+        return self._queue.dead_letters is not None or self.fits(body)
+
+    def refused(self, entry: Entry) -> None:
+        dead_letters = self._queue.dead_letters
+        if dead_letters is not None:
+            # It never was in the queue: there is no number to acknowledge.
+            dead_letters.bury(self._queue.host, [(-1, entry)], MAXLEN)
+
+
+@final
+class ProducerFlowControl(Congestion):
+    """Has publishers wait."""
+
+    def __init__(self, queue: Queue, room: RoomLimits) -> None:
+        self._queue = queue
+        self._room = room
+
+    def make_room(self) -> None:
+        if self._room.is_over(self._queue.ready_count(), self._queue.ready_bytes()):
+            self._queue.congestion = self
+
+    def is_relieved(self) -> bool:
+        if self._room.is_over(self._queue.ready_count(), self._queue.ready_bytes(), RESUME_SHARE):
+            return False
+        self._queue.congestion = None
+        return True
+
+
+@final
+class FlowToDisk(Overflow):
+    """Keeps the queue out of memory while it is long."""
+
+    def __init__(self, queue: Queue, room: RoomLimits) -> None:
+        self._queue = queue
+        self._room = room
+        self._is_lazy = False
+
+    def make_room(self) -> None:
+        queue = self._queue
+        share = RESUME_SHARE if self._is_lazy else 1.0
+        is_over = self._room.is_over(queue.ready_count(), queue.ready_bytes(), share)
+        if is_over != self._is_lazy:
+            self._is_lazy = is_over
+            queue.backing.set_queue_mode(is_over)

@@ -1,0 +1,132 @@
+"""What a requeue means where deliveries are counted: the next try, a later try, or the end.
+
+What it owns: how often each message that came back was delivered, and the rules of the queue: how often at most
+(x-delivery-limit), and how long to wait before the next try (x-delayed-retry-*).
+
+Life of the data: a count begins when a message comes back, and ends when the message is settled. With a delay the
+message leaves the queue for its companion, with its count in the header x-delivery-count, and comes back when it is
+due.
+
+Invariants
+  1. A message is delivered at most limit + 1 times.
+  2. Counts are kept for messages that are in the queue and came back at least once; no others.
+  3. A delay is at least `min_ms` and at most `max_ms`, and grows with the count: linearly.
+
+A crash forgets the counts of messages that wait in the queue itself; those of delayed ones are in their headers. It
+does not know headers: the broker reads and writes them through `Counting`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final, final
+
+from penstock.backing.backing_queue import BackingQueue
+from penstock.message import Entry, Envelope, Run
+from penstock.queues.dead_letters import DELIVERY_LIMIT, Dead
+from penstock.queues.selection import SelectionHost
+
+# x-delayed-retry-type: which returns are delayed.
+RETRY_DISABLED: Final = "disabled"
+RETRY_ALL: Final = "all"
+RETRY_FAILED: Final = "failed"
+RETRY_RETURNED: Final = "returned"
+
+
+class Counting(ABC):
+    """The header in which a message carries how often it was delivered before."""
+
+    @abstractmethod
+    def count_of(self, envelope: Envelope) -> int:
+        """Deliveries before it came into this queue; 0 when it says nothing."""
+
+    @abstractmethod
+    def stamped(self, envelope: Envelope, count: int) -> Envelope:
+        """The same with another count."""
+
+
+class Retry(ABC):
+    """Where messages wait for their next try."""
+
+    @abstractmethod
+    def wait(self, dead: Sequence[Dead], counts: Sequence[int]) -> None:
+        """Move pending messages of the queue there, each with its count; they are settled here in this turn."""
+
+
+@final
+class Returns:
+    """The rule of one queue."""
+
+    def __init__(
+        self,
+        host: SelectionHost,
+        backing: BackingQueue,
+        counting: Counting,
+        limit: int,
+        retry: Retry | None,
+        retry_type: str,
+    ) -> None:
+        self._host = host
+        self._backing = backing
+        self._counting = counting
+        # -1: as often as it takes.
+        self._limit = limit
+        self._retry = retry
+        self._retry_type = retry_type
+        self._counts: dict[int, int] = {}
+
+    def returned(self, seq_ids: Sequence[int], lost: bool) -> list[int]:
+        """Count, and say which messages go back to the queue now. The others are on their way elsewhere."""
+        entries: dict[int, Entry] = {}
+
+        def note(seq_id: int, entry: Entry) -> None:
+            entries[seq_id] = entry
+
+        self._backing.ackfold(note, seq_ids)
+        back: list[int] = []
+        over: list[int] = []
+        later: list[Dead] = []
+        later_counts: list[int] = []
+        for seq_id, entry in entries.items():
+            count = self._counts.get(seq_id, 0) + 1
+            self._counts[seq_id] = count
+            if 0 <= self._limit < count:
+                over.append(seq_id)
+            elif self._retry is not None and self._is_delayed(lost):
+                later.append((seq_id, entry))
+                later_counts.append(count)
+            else:
+                back.append(seq_id)
+        if over:
+            self._host.bury(over, DELIVERY_LIMIT)
+            self.settled(over)
+        if later and self._retry is not None:
+            self._retry.wait(later, later_counts)
+            self.settled([seq_id for seq_id, _ in later])
+        return back
+
+    def _is_delayed(self, lost: bool) -> bool:
+        if self._retry_type == RETRY_ALL:
+            return True
+        return lost if self._retry_type == RETRY_RETURNED else not lost
+
+    def settled(self, seq_ids: Sequence[int]) -> None:
+        if self._counts:
+            for seq_id in seq_ids:
+                self._counts.pop(seq_id, None)
+
+    def stamped(self, run: Run) -> Run:
+        """A run of redelivered messages with their counts in the headers."""
+        entries: list[Entry] = []
+        for index, (envelope, body, props) in enumerate(run.entries):
+            seq_id = run.first_seq_id + index
+            count = self._counts.get(seq_id, 0)
+            if count == 0:
+                # It comes back from a wait, and says how often it was delivered before. What is delivered for the first
+                # time is not asked: anybody can write a header.
+                count = self._counting.count_of(envelope)
+                if count:
+                    self._counts[seq_id] = count
+            entries.append((self._counting.stamped(envelope, count) if count else envelope, body, props))
+        return Run(run.first_seq_id, entries, run.redelivered)

@@ -1,0 +1,45 @@
+"""The x-delayed-message exchange: an exchange of another type whose messages may be held back before they are routed.
+
+Owns: an exchange of the type that the argument `x-delayed-type` names; bindings are that one's. Life: as any exchange.
+
+Invariants
+1. Bindings and matches are those of the inner exchange.
+2. It always needs the headers: whether a message waits is said there.
+
+A crash leaves nothing: durable exchanges and bindings are declared again from the definitions. Messages that wait are
+in a companion queue. Does not: hold messages, or know the time.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from penstock.fields import Table
+from penstock.routing.bindings import Binding, Destination
+from penstock.routing.exchange import Exchange
+
+
+@final
+class DelayedExchange(Exchange):
+    """Routes what is due as its inner exchange does."""
+
+    __slots__ = ("_inner",)
+
+    type_name: ClassVar[str] = "x-delayed-message"
+    needs_headers: ClassVar[bool] = True
+
+    def __init__(self, inner: Exchange) -> None:
+        super().__init__(inner.name, inner.durable, inner.auto_delete, inner.internal, inner.arguments)
+        self._inner = inner
+
+    def validate_binding(self, binding: Binding) -> None:
+        self._inner.validate_binding(binding)
+
+    def matches(self, routing_key: str, headers: Table | None) -> list[Destination]:
+        return self._inner.matches(routing_key, headers)
+
+    def _add(self, binding: Binding) -> None:
+        self._inner.bind(binding)
+
+    def _remove(self, binding: Binding) -> None:
+        self._inner.unbind(binding)
