@@ -254,7 +254,64 @@ DELIVERY = {
     ),
 }
 
-AGREED: dict[str, Agreed] = HANDSHAKE | FRAMES | CONTENTS | TABLES | DELIVERY
+HIGH = "basic.get-ok delivery_tag=1 redelivered=False exchange='' routing_key='q' message_count=1 | priority=5 ..."
+LOW = (
+    "basic.get-ok delivery_tag={} redelivered=False exchange='' routing_key='q' message_count=0 | priority=1 | '1 of 1'"
+)
+FEATURES = {
+    "an integer that comes back as a double is unequal": Agreed(
+        "floats are written as Python writes them",
+        (
+            Change(
+                "a/1",
+                ("channel.close ...",),
+                (
+                    close(
+                        406,
+                        "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received"
+                        " '60000.0' but current is '60000'",
+                        50,
+                        10,
+                        "channel",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    "a high message that expires in front of an older low one is delivered all the same": Agreed(
+        "what has expired at the head is not delivered, whatever stands behind it",
+        (
+            Change(
+                "a/1",
+                ("queue.declare-ok queue='q' message_count=2 consumer_count=0", HIGH, LOW.format(2)),
+                (
+                    "queue.declare-ok queue='q' message_count=1 consumer_count=0",
+                    LOW.format(1),
+                    "basic.get-empty cluster_id=''",
+                ),
+            ),
+        ),
+    ),
+    "no-local is accepted and takes no effect": Agreed(
+        "a consumer that asks for no messages of its own connection gets none, as in Qpid",
+        (Change("a/1", ("basic.deliver ...",), ()),),
+    ),
+    "basic.get shows the count of deliveries from the first one on": Agreed(
+        "a message that comes for the first time has no count, neither by consume nor by get",
+        (
+            Change(
+                "a/1",
+                ("basic.get-ok delivery_tag=1 redelivered=False exchange='' routing_key='q' message_count=0 ...",),
+                (
+                    "basic.get-ok delivery_tag=1 redelivered=False exchange='' routing_key='q' message_count=0"
+                    " | headers={'z': I:1} | 'tried'",
+                ),
+            ),
+        ),
+    ),
+}
+
+AGREED: dict[str, Agreed] = HANDSHAKE | FRAMES | CONTENTS | TABLES | DELIVERY | FEATURES
 
 
 def expected(name: str, recorded: Transcript) -> Transcript:

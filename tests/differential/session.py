@@ -18,6 +18,10 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 GENERATED = re.compile(r"amq\.(gen|ctag)-[\w-]+|amq\.rabbitmq\.reply-to\.[\w./+=-]+")
 # What a server tells about itself; only that it tells it is compared.
 ABOUT = re.compile(r"'(cluster_name|copyright|information|platform|product|version)': S:('[^']*'|\"[^\"]*\")")
+# When a message died, by the server's clock, in seconds.
+DIED = re.compile(r"'time': T:(\d+)")
+# A time of death further than this from now is written down as it is: it is wrong.
+DIED_WITHIN_S = 600
 CONFIRM = re.compile(r"basic\.n?ack delivery_tag=(\d+)")
 
 
@@ -122,7 +126,8 @@ class Session:
         if event.name in ("basic.ack", "basic.nack"):
             self._record_confirms(letter, event, lines)
         else:
-            lines.append(ABOUT.sub(r"'\1': S:...", GENERATED.sub(self._rename, str(event))))
+            text = DIED.sub(_died, GENERATED.sub(self._rename, str(event)))
+            lines.append(ABOUT.sub(r"'\1': S:...", text))
 
     def _record_confirms(self, letter: str, event: Event, lines: list[str]) -> None:
         """One line per message: how confirms are batched is a matter of timing."""
@@ -221,6 +226,31 @@ class Session:
     def until_consumers(self, queue: str, count: int) -> None:
         self.until(queue, lambda counts: counts is not None and counts["consumer_count"] == count)
 
+    def routable(self, queue: str) -> bool:
+        """Whether a queue is there, without asking for it, which would count as use of the queue.
+
+        It gets an empty message instead.
+        """
+        control = self.control()
+        spare = control.channels.get(SPARE)
+        if spare is None or not spare.open:
+            spare = control.channel(SPARE)
+        spare.publish(b"", queue, mandatory=True)
+        spare.send("exchange.declare", exchange="amq.direct", exchange_type="direct", passive=True)
+        answer = spare.expect("basic.return", "exchange.declare-ok")
+        if answer is None or answer.name == "exchange.declare-ok":
+            return True
+        spare.expect("exchange.declare-ok")
+        return False
+
+    def until_unroutable(self, queue: str) -> None:
+        """Wait until a queue is gone, without using it."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.routable(queue):
+            if time.monotonic() > deadline:
+                raise Silence(f"queue {queue!r} is not gone")
+            time.sleep(0.005)
+
     # --- the end ------------------------------------------------------------------------------------------
 
     def control(self) -> Wire:
@@ -262,6 +292,11 @@ class Session:
             self._control.send(0, "connection.close", reply_code=200, reply_text="", class_id=0, method_id=0)
             self._control.expect(0, "connection.close-ok")
             self._control.hang_up()
+
+
+def _died(match: re.Match[str]) -> str:
+    """The time in x-death is now, more or less."""
+    return "'time': T:now" if abs(time.time() - int(match[1])) < DIED_WITHIN_S else match[0]
 
 
 def _sort_confirms(lines: list[str]) -> list[str]:

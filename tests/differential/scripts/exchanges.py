@@ -76,7 +76,7 @@ def _(s: Session) -> None:
 
 @script("an exchange type of a plugin that is not there is refused")
 def _(s: Session) -> None:
-    s.channel().refused("exchange.declare", exchange="x", exchange_type="x-delayed-message")
+    s.channel().refused("exchange.declare", exchange="x", exchange_type="x-consistent-hash")
 
 
 @script("an exchange redeclared with another type is refused")
