@@ -65,8 +65,10 @@ class DedupGate(Gate):
         now_ms = self._companion.wall_ms()
         if self._window.is_known(key, now_ms):
             self.duplicates_count += 1
-            if confirm is not None:
+            if confirm is not None and self._companion.durable:
                 self._vhost.settle_when_durable(confirm)
+            elif confirm is not None:
+                confirm.settle()
             return False
         ttl_ms = self._ttl_of(envelope)
         # No time to live in the queue itself: the window alone says what leaves, so that both stay in step.

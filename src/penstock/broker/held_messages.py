@@ -156,6 +156,9 @@ class WaitForRetry(Retry):
         self._min_ms = min_ms
         self._max_ms = max_ms
 
+    def is_open(self) -> bool:
+        return not self._companion().crashed
+
     def wait(self, dead: Sequence[Dead], counts: Sequence[int]) -> None:
         now_ms = self._queue.wall_ms()
         companion = self._companion()

@@ -15,7 +15,7 @@ from penstock.broker import arguments as args
 from penstock.broker.callbacks import AsyncCallbackTo, Post, run_now
 from penstock.broker.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, Companions, companion_kind
 from penstock.broker.definitions import QueueDefinition
-from penstock.broker.held_messages import DELAY_HEADER
+from penstock.broker.held_messages import DELAY_HEADER, delay_ms_of
 from penstock.broker.moves import Moves
 from penstock.broker.queue_backings import QueueBackings
 from penstock.broker.queue_features import equip, equip_companion
@@ -78,7 +78,7 @@ class VHost(Topology):
     def route(self, exchange_name: str, routing_keys: list[str], headers: Table | None) -> list[Queue]:
         """The queues that a message goes to; where it has to wait, the one in which it waits."""
         exchange = self.exchange(exchange_name)
-        if exchange.type_name == DELAYED_TYPE and headers is not None and DELAY_HEADER in headers:
+        if exchange.type_name == DELAYED_TYPE and headers is not None and delay_ms_of(headers.get(DELAY_HEADER)) > 0:
             return [self.companions.get(HELD_FOR_EXCHANGE, exchange_name, exchange.durable)]
         return self.route_now(exchange_name, routing_keys, headers)
 

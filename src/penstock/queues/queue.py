@@ -19,6 +19,7 @@ or sockets.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock import limits
 from penstock.errors import access_refused
@@ -31,6 +32,9 @@ from penstock.queues.fifo_order import fifo_selection
 from penstock.queues.intake import Intake
 from penstock.queues.publisher_marks import attached, detached
 from penstock.queues.recovered import fetch_unexpired
+
+# Slices of expired messages that are carried away for one basic.get.
+GET_SLICES_MAX: Final = 20
 
 
 class Queue(AtHand):
@@ -162,8 +166,14 @@ class Queue(AtHand):
         """One message for basic.get, past all consumers."""
         if self.lifetime is not None:
             self.lifetime.used()
-        if self.paused or (self._expiry.may_expire and self._expire_head()):
+        if self.paused:
             return None
+        slices = 0
+        while self._expiry.may_expire and self._expire_head():
+            # Whoever gets is not called again: it may wait for some of the dead to be carried away.
+            slices += 1
+            if slices == GET_SLICES_MAX:
+                return None
         return self._fetch(None, 1, 0, not no_ack)
 
     # --- settling -----------------------------------------------------------------------------------
@@ -186,7 +196,11 @@ class Queue(AtHand):
         if self.deleted or self.crashed:
             return
         if self.returns is not None:
-            seq_ids = self.returns.returned(seq_ids, lost)
+            back = self.returns.returned(seq_ids, lost)
+            if self.selection is not None and len(back) < len(seq_ids):
+                # The others are not with their consumer any more either: their groups are free.
+                self.selection.settled(sorted(set(seq_ids).difference(back)))
+            seq_ids = back
         if self.selection is not None:
             unwanted = self.selection.returned(seq_ids)
             self.backing.ack(unwanted)

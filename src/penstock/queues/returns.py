@@ -50,6 +50,10 @@ class Retry(ABC):
     """Where messages wait for their next try."""
 
     @abstractmethod
+    def is_open(self) -> bool:
+        """Whether messages can wait there now; if not, they go back to the queue at once."""
+
+    @abstractmethod
     def wait(self, dead: Sequence[Dead], counts: Sequence[int]) -> None:
         """Move pending messages of the queue there, each with its count; they are settled here in this turn."""
 
@@ -93,7 +97,7 @@ class Returns:
             self._counts[seq_id] = count
             if 0 <= self._limit < count:
                 over.append(seq_id)
-            elif self._retry is not None and self._is_delayed(lost):
+            elif self._retry is not None and self._is_delayed(lost) and self._retry.is_open():
                 later.append((seq_id, entry))
                 later_counts.append(count)
             else:

@@ -264,6 +264,9 @@ class Server:
     def _expire(self) -> None:
         self._expiry_timer = None
         self.broker.expiries.run_due(self.broker.clock.wall_ms())
+        if self.flow.holding:
+            # A queue may have room again, and nothing else may happen that leads to a turn.
+            self.flow.release()
         self.arm_expiry()
 
 

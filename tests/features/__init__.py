@@ -1,0 +1,1 @@
+"""Features of queues, each through a real client against a real broker."""

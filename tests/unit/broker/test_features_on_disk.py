@@ -1,0 +1,58 @@
+"""Features on the backing that lasts: what only shows where messages of one run are kept together."""
+
+from __future__ import annotations
+
+from at_hand_house import House
+
+from penstock.broker.companions import DEDUP
+from penstock.message import Entry, Envelope, body_bytes
+from penstock.queues.queue import Queue
+
+
+def publish_run(queue: Queue, *texts: str) -> None:
+    """Messages that share their envelope, as a client that repeats itself sends them."""
+    queue.publish(Envelope("", queue.name, b"\x10\x00\x02", True), [text.encode() + b"\xce" for text in texts], None)
+
+
+def texts_in(queue: Queue) -> list[str]:
+    found: list[str] = []
+
+    def visit(seq_id: int, entry: Entry, is_pending: bool) -> bool:
+        found.append(body_bytes(entry[1]).decode())
+        return True
+
+    queue.backing.fold(visit)
+    return found
+
+
+def test_a_full_queue_drops_of_a_run_only_what_is_too_much() -> None:
+    queue = House(True).declare("q", x_max_length=2)
+    publish_run(queue, "1", "2", "3", "4", "5")
+    assert texts_in(queue) == ["4", "5"]
+
+
+def test_a_key_that_is_pushed_out_of_a_window_takes_no_other_along() -> None:
+    house = House(True)
+    house.declare("q", x_message_deduplication=True, x_cache_size=3, x_cache_ttl=60_000)
+    for key in ("w", "x", "y", "z"):
+        house.publish(key, headers={"x-deduplication-header": key})
+    companion = house.vhost.companions.find(DEDUP, "q")
+    assert companion is not None
+    assert texts_in(companion) == ["Sx", "Sy", "Sz"]
+    house.restart()
+    queue = house.vhost.queues["q"]
+    house.publish("y again", headers={"x-deduplication-header": "y"})
+    house.publish("w again", headers={"x-deduplication-header": "w"})
+    assert texts_in(queue) == ["w", "x", "y", "z", "w again"]
+
+
+def test_a_message_that_a_drop_brings_to_the_head_expires_when_its_time_comes() -> None:
+    house = House(True)
+    queue = house.declare("q", x_max_length=2)
+    house.publish("1")
+    house.publish("2", expiration="50")
+    house.publish("3")
+    assert texts_in(queue) == ["2", "3"]
+    house.clock.advance(0.05)
+    house.broker.expiries.run_due(house.clock.wall_ms())
+    assert texts_in(queue) == ["3"]
