@@ -1,15 +1,21 @@
-"""Batches by place: read from the disk, decoded, and kept for a while.
+"""Batches by place: read from the disk, whole or one entry at a time, and kept for a while.
 
-Owns: `BatchCache`, decoded batches in the order of their last use, and a few open segments. Messages are read back in
-the order in which they were written, so the batch that was just read is the one that is wanted next.
+Owns: `BatchCache`, decoded batches in the order of their last use, views for single reads, and a few open segments.
 
-Life of the data: a batch is decoded whole when one of its messages is wanted, and leaves when others need the room, or
+There are two ways. Who reads messages in the order in which they were written calls `read`: the batch is decoded whole,
+and the next messages are there already. Who wants messages out of order calls `read_one`: a view of the batch finds and
+checks that entry alone. Many single reads in order show that the batch is wanted after all, and it is decoded.
+
+Life of the data: a batch or a view is made when one of its messages is wanted, and leaves when others need the room, or
 when its segment is removed.
 
 Invariants
-  1. The batches kept take at most `bytes_max` together, roughly, in RAM; a larger one is decoded and not kept.
+  1. The batches kept take at most `bytes_max` together, roughly, in RAM, the views at most `view_bytes_max`; a larger
+     one is used and not kept.
   2. At most `SEGMENTS_OPEN_MAX` files are open.
-  3. A batch with damage is not kept: it is rare, and a second read may be better than the first.
+  3. A batch with damage is not kept, nor is a view that has met any: it is rare, and a second read may be better than
+     the first.
+  4. Both ways answer the same for an entry; what was decoded whole is used by both.
 
 A crash leaves nothing here. It does not write, and it does not look behind a batch that cannot be read.
 """
@@ -22,9 +28,11 @@ from typing import Final, final
 
 from penstock.files import Files
 from penstock.journal.batch import Decoded, RottenBatch, decode_entries, view_at
+from penstock.journal.light_view import LightView, light_view_at
 from penstock.journal.segment_reader import SegmentReader
 
-SEGMENTS_OPEN_MAX: Final = 8
+# Two gigabytes in segments of the usual size: messages that are read out of order lie in all of them.
+SEGMENTS_OPEN_MAX: Final = 32
 # What an entry takes beyond its bytes: a tuple, a bytes object, a place in the list.
 ENTRY_BYTES: Final = 100
 
@@ -33,9 +41,19 @@ ENTRY_BYTES: Final = 100
 class BatchCache:
     """Reads batches."""
 
-    __slots__ = ("_batches", "_bytes", "_bytes_max", "_files", "_folder", "_readers")
+    __slots__ = (
+        "_batches",
+        "_bytes",
+        "_bytes_max",
+        "_files",
+        "_folder",
+        "_readers",
+        "_view_bytes",
+        "_view_bytes_max",
+        "_views",
+    )
 
-    def __init__(self, files: Files, folder: str, bytes_max: int) -> None:
+    def __init__(self, files: Files, folder: str, bytes_max: int, view_bytes_max: int = 0) -> None:
         self._files = files
         self._folder = folder
         self._bytes_max = bytes_max
@@ -43,6 +61,10 @@ class BatchCache:
         # Least recently used first: (segment, pos) → entries, bytes in RAM.
         self._batches: dict[tuple[int, int], tuple[list[Decoded], int]] = {}
         self._readers: dict[int, SegmentReader] = {}
+        self._view_bytes_max = view_bytes_max
+        self._view_bytes = 0
+        # Least recently used first, by (segment, pos).
+        self._views: dict[tuple[int, int], LightView] = {}
 
     def read(self, segment: int, pos: int) -> Sequence[Decoded]:
         """The entries of a batch, None for damaged ones; RottenBatch when nothing of it can be read.
@@ -69,6 +91,40 @@ class BatchCache:
                 self._bytes -= self._batches.pop(oldest)[1]
         return entries
 
+    def read_one(self, segment: int, pos: int, entry: int) -> Decoded:
+        """One entry of a batch; None when it is damaged, or when there is none of that number.
+
+        Errors are those of `read`.
+        """
+        key = (segment, pos)
+        if key in self._batches:
+            return _at(self.read(segment, pos), entry)
+        try:
+            reader = self._reader(segment)
+            view = self._views.pop(key, None)
+            if view is None:
+                view = _made_view(reader, pos)
+            else:
+                self._view_bytes -= view.size_bytes
+            is_worth_decoding = view.is_worth_decoding(entry)
+            found = None if is_worth_decoding else view.read(reader, entry)
+        except OSError as error:
+            if error.errno not in (EIO, ENOENT):
+                raise
+            raise RottenBatch(segment, pos, str(error)) from error
+        if found is not None or is_worth_decoding:
+            self._keep_view(key, view)
+        return _at(self.read(segment, pos), entry) if is_worth_decoding else found
+
+    def _keep_view(self, key: tuple[int, int], view: LightView) -> None:
+        if view.size_bytes > self._view_bytes_max:
+            return
+        self._views[key] = view
+        self._view_bytes += view.size_bytes
+        while self._view_bytes > self._view_bytes_max:
+            oldest = next(iter(self._views))
+            self._view_bytes -= self._views.pop(oldest).size_bytes
+
     def forget_segment(self, segment: int) -> None:
         """The segment is about to be removed."""
         reader = self._readers.pop(segment, None)
@@ -76,6 +132,8 @@ class BatchCache:
             reader.close()
         for key in [key for key in self._batches if key[0] == segment]:
             self._bytes -= self._batches.pop(key)[1]
+        for key in [key for key in self._views if key[0] == segment]:
+            self._view_bytes -= self._views.pop(key).size_bytes
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -83,6 +141,8 @@ class BatchCache:
         self._readers.clear()
         self._batches.clear()
         self._bytes = 0
+        self._views.clear()
+        self._view_bytes = 0
 
     def _decode(self, segment: int, pos: int) -> tuple[list[Decoded], int]:
         reader = self._reader(segment)
@@ -105,3 +165,18 @@ class BatchCache:
                 self._readers.pop(oldest).close()
         self._readers[segment] = reader
         return reader
+
+
+def _made_view(reader: SegmentReader, pos: int) -> LightView:
+    view = light_view_at(reader, pos)
+    if view is None:
+        # As with whole batches: it may be newer than what the reader has seen.
+        reader.refresh()
+        view = light_view_at(reader, pos)
+    if view is None:
+        raise RottenBatch(reader.number, pos, "there is no readable batch")
+    return view
+
+
+def _at(entries: Sequence[Decoded], entry: int) -> Decoded:
+    return entries[entry] if 0 <= entry < len(entries) else None

@@ -8,7 +8,7 @@ appended to a segment of their own, are read back by place, and go when their se
 
 Invariants
   1. Nothing is appended to a segment of an earlier life.
-  2. Every byte that `read_batch` hands out was compared with a checksum.
+  2. Every byte that `read_batch` and `read_one` hand out was compared with a checksum.
   3. The newest segment is never removed.
 
 A crash loses what was not reported durable, at most. The journal does not decide when turns end, which segments may go,
@@ -46,7 +46,7 @@ class Journal(Committing):
         super().__init__(files, folder, syncer, clock, options, salt)
         self._files = files
         self._folder = folder
-        self._cache = BatchCache(files, folder, options.cache_bytes)
+        self._cache = BatchCache(files, folder, options.cache_bytes, options.view_bytes)
 
     def start(self, next_segment: int, next_lsn: int) -> None:
         """Begin a new segment. Everything before `next_lsn` is durable."""
@@ -98,3 +98,8 @@ class Journal(Committing):
         """The entries of a written batch by index, None for damaged ones; RottenBatch when it is unreadable."""
         assert segment >= 0, "a batch that was not written is in RAM"
         return self._cache.read(segment, pos)
+
+    def read_one(self, segment: int, pos: int, entry: int) -> Decoded:
+        """One entry of a written batch, for who reads out of order; None when it is damaged. Errors as above."""
+        assert segment >= 0, "a batch that was not written is in RAM"
+        return self._cache.read_one(segment, pos, entry)

@@ -26,7 +26,15 @@ NONE: Final = "none"
 class JournalOptions:
     """See the fields."""
 
-    __slots__ = ("batch_bytes_max", "cache_bytes", "confirm_sync", "idle_s", "segment_bytes", "sync_window_s")
+    __slots__ = (
+        "batch_bytes_max",
+        "cache_bytes",
+        "confirm_sync",
+        "idle_s",
+        "segment_bytes",
+        "sync_window_s",
+        "view_bytes",
+    )
 
     def __init__(
         self,
@@ -36,9 +44,10 @@ class JournalOptions:
         cache_bytes: int = 8 * 1024 * 1024,
         confirm_sync: str = FSYNC,
         idle_s: float = 0.02,
+        view_bytes: int = 32 * 1024 * 1024,
     ) -> None:
         assert confirm_sync in (FSYNC, OS, NONE), confirm_sync
-        assert segment_bytes > 0 and batch_bytes_max > 0 and cache_bytes >= 0
+        assert segment_bytes > 0 and batch_bytes_max > 0 and cache_bytes >= 0 and view_bytes >= 0
         # A segment is left when a batch of `batch_bytes_max`, or one like the last, would no longer fit.
         self.segment_bytes = segment_bytes
         # Soft: with so much gathered a commit is due at once; a batch may be larger by one turn.
@@ -51,3 +60,5 @@ class JournalOptions:
         self.confirm_sync = confirm_sync
         # So long after the last batch became durable the commit mark is written.
         self.idle_s = idle_s
+        # Views of batches that are kept for single reads: 8 to 24 bytes for each message in them.
+        self.view_bytes = view_bytes
