@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import platform
@@ -13,11 +14,12 @@ from typing import Final
 
 from benches import profile
 from benches.brokers import Broker, Penstock
-from benches.cases import BACKLOG_MESSAGES, BY_NAME, CASES
+from benches.cases import BACKLOG_MESSAGES, BY_NAME, CASES, FEATURE_MESSAGES
 from benches.load import BuildError, build
 from benches.plot import draw
 from benches.rabbitmq import RabbitMQ
 from benches.report import markdown
+from benches.revision import RevisionError, checked_out
 from benches.runner import Plan, Runner
 from benches.scratch import disk_folder, file_system
 from benches.summary import PENSTOCK
@@ -41,9 +43,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="CASE,...", help="only these cases")
     parser.add_argument("--seconds", type=float, help="length of one repeat (3; quick: 1)")
     parser.add_argument("--repeats", type=int, help="repeats of each case for each broker (3; quick: 2)")
-    parser.add_argument("--quick", action="store_true", help="a first impression in about four minutes")
+    parser.add_argument("--quick", action="store_true", help="a first impression in about six minutes")
     parser.add_argument(
-        "--large", action="store_true", help="backlogs and restarts as well: eleven more minutes, 4 GiB of memory"
+        "--large",
+        action="store_true",
+        help="backlogs and restarts as well, and features with as many messages: 4 GiB of memory",
     )
     parser.add_argument(
         "--backlog",
@@ -51,6 +55,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=BACKLOG_MESSAGES,
         help=f"messages of a backlog ({BACKLOG_MESSAGES:,}; fewer for a trial)",
+    )
+    parser.add_argument(
+        "--against", metavar="REF", help="measure plain queues of this git revision of penstock too, in the same run"
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="one JSON line per repeat (results/NAME.jsonl)")
     parser.add_argument("--results", metavar="DIR", type=Path, default=RESULTS, help="where the reports go")
@@ -60,6 +67,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     options.seconds = options.seconds or (1.0 if options.quick else 3.0)
     options.repeats = options.repeats or (2 if options.quick else 3)
+    fewer = FEATURE_MESSAGES // 10 if options.quick else FEATURE_MESSAGES
+    options.features = options.backlog if options.large else min(fewer, options.backlog)
     options.cases = [case for case in CASES if options.large or not case.large]
     if options.only:
         unknown = [name for name in options.only.split(",") if name not in BY_NAME]
@@ -100,18 +109,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given[:1] == ["profile"]:
         return profile.main(given[1:])
     options = arguments(given)
-    kinds: list[type[Broker]] = [Penstock]
-    if RabbitMQ.script() is None:
-        print(NO_RABBITMQ, file=sys.stderr)
-    elif not options.without_rabbitmq:
-        kinds.append(RabbitMQ)
     try:
         build()
-    except BuildError as error:
+        with contextlib.ExitStack() as stack:
+            kinds: list[type[Broker]] = [Penstock]
+            if options.against:
+                kinds.append(stack.enter_context(checked_out(options.against)))
+            if RabbitMQ.script() is None:
+                print(NO_RABBITMQ, file=sys.stderr)
+            elif not options.without_rabbitmq:
+                kinds.append(RabbitMQ)
+            return measure(options, kinds)
+    except (BuildError, RevisionError) as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def measure(options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> int:
     options.results.mkdir(parents=True, exist_ok=True)
-    plan = Plan(options.repeats, options.seconds, options.backlog, options.nice)
+    plan = Plan(options.repeats, options.seconds, options.backlog, options.features, options.nice)
     runner = Runner(kinds, options.cases, plan)
     try:
         runner.run(options.json)

@@ -34,20 +34,24 @@ class Phases:
     rss_peak_bytes: int = 0
     raw: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def waiting(self) -> int:
+        """How many messages are there when all are published."""
+        return self.messages
+
+    @property
+    def arguments(self) -> list[str]:
+        """What all runs of the generator have in common."""
+        return self.case.arguments
+
     def publish(self) -> None:
         """Nobody consumes; the metrics end with `_in`."""
-        usage, counts = self._load("in", PUBLISH, left=self.messages)
-        self.metrics["published_per_s"] = counts["confirmed"] / counts["publish_s"]
-        self.metrics["confirm_p99_ms"] = float(counts["confirm_ms"]["p99"])
-        self.metrics["cpu_us_per_msg_in"] = usage.cpu_s * 1e6 / self.messages
-        self.metrics["rss_waiting_mib"] = usage.rss_end_bytes / MIB
+        usage, counts = self._load("in", PUBLISH, self.messages, left=self.waiting)
+        self._note_published(usage, counts)
 
     def drain(self) -> None:
-        usage, counts = self._load("out", DRAIN, left=0)
-        if (wrong := unaccounted(counts, self.messages)) is not None:
-            raise PhaseFailed(f"drained: {wrong}")
-        self.metrics["drained_per_s"] = counts["consumed"] / counts["consume_s"]
-        self.metrics["cpu_us_per_msg_out"] = usage.cpu_s * 1e6 / self.messages
+        usage, counts = self._load("out", DRAIN, self.waiting, left=0)
+        self._note_drained(usage, counts)
 
     def restart(self, name: str) -> None:
         """The broker is down: start it, until a client is told that all messages are there."""
@@ -65,17 +69,28 @@ class Phases:
             raise PhaseFailed("the broker did not stop when it was asked to")
         self.metrics["stop_s"] = time.monotonic() - started
 
-    def _load(self, name: str, arguments: Sequence[str], left: int) -> tuple[Usage, dict[str, Any]]:
+    def _note_published(self, usage: Usage, counts: dict[str, Any]) -> None:
+        self.metrics["published_per_s"] = counts["confirmed"] / counts["publish_s"]
+        self.metrics["confirm_p99_ms"] = float(counts["confirm_ms"]["p99"])
+        self.metrics["cpu_us_per_msg_in"] = usage.cpu_s * 1e6 / self.messages
+        self.metrics["rss_waiting_mib"] = usage.rss_end_bytes / MIB
+
+    def _note_drained(self, usage: Usage, counts: dict[str, Any]) -> None:
+        if (wrong := unaccounted(counts, self.waiting)) is not None:
+            raise PhaseFailed(f"drained: {wrong}")
+        self.metrics["drained_per_s"] = counts["consumed"] / counts["consume_s"]
+        self.metrics["cpu_us_per_msg_out"] = usage.cpu_s * 1e6 / self.waiting
+
+    def _load(self, name: str, arguments: Sequence[str], count: int, left: int | None) -> tuple[Usage, dict[str, Any]]:
+        """One run of the generator; `left` is what must wait in the end, if that is certain."""
         broker = self.broker
-        usage, counts = run_counted(
-            broker.pid, broker.port, self.messages, [*self.case.arguments, *arguments], broker.nice
-        )
+        usage, counts = run_counted(broker.pid, broker.port, count, [*self.arguments, *arguments], broker.nice)
         self.foreign_share = max(self.foreign_share, usage.foreign_share)
         self.rss_peak_bytes = max(self.rss_peak_bytes, usage.rss_peak_bytes)
         self.raw[name] = {"load": counts, "usage": usage_fields(usage)}
         if "error" in counts:
             raise PhaseFailed(f"{counts['error']}; the broker's last words: {broker.last_words()}")
-        if counts["depth_end"] != left:
+        if left is not None and counts["depth_end"] != left:
             raise PhaseFailed(f"{left} messages should wait, the broker says {counts['depth_end']:.0f}")
         return usage, counts
 

@@ -143,16 +143,18 @@ class Broker(abc.ABC):
         return self._log.read_text(errors="replace")[-600:].strip() or "(no output)"
 
 
-def penstock_environment() -> dict[str, str]:
-    """What is measured is the source beside this folder, installed or not, without settings from the shell."""
+def penstock_environment(source: Path) -> dict[str, str]:
+    """What is measured is this source, whatever is installed, without settings from the shell."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "RABBITMQ_"))}
     # An installed package is compiled once, not at each start.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {**kept, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    return {**kept, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
 
 
 class Penstock(Broker):
     name = "penstock"
+    # The folder beside this one; another one for another revision.
+    source: ClassVar[Path] = ROOT / "src"
     # The profiler puts itself around it.
     program: tuple[str, ...] = ("-m", "penstock")
 
@@ -163,7 +165,7 @@ class Penstock(Broker):
             command += ["--memory-limit", str(self.memory_limit_bytes // (1024 * 1024))]
         return subprocess.Popen(
             command,
-            env=penstock_environment(),
+            env=penstock_environment(self.source),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -173,5 +175,7 @@ class Penstock(Broker):
     @classmethod
     def version(cls) -> str:
         command = [sys.executable, "-c", "import penstock; print(penstock.__version__)"]
-        found = subprocess.run(command, env=penstock_environment(), capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            command, env=penstock_environment(cls.source), capture_output=True, text=True, check=False
+        )
         return found.stdout.strip() or "unknown"

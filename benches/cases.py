@@ -17,11 +17,18 @@ class Kind(enum.Enum):
     SPAWN = "spawn"
     BACKLOG = "backlog"
     RESTART = "restart"
+    EXPIRY = "expiry"
+    DEAD_LETTERS = "dead letters"
+    ORDERED = "ordered"
+    DELAYED = "delayed"
 
 
+# Cases of a feature of queues, with their own number of messages.
+FEATURE_KINDS: Final = (Kind.EXPIRY, Kind.DEAD_LETTERS, Kind.ORDERED, Kind.DELAYED)
+BACKLOG_KINDS: Final = (Kind.BACKLOG, Kind.RESTART, *FEATURE_KINDS)
 # Their brokers are not shared with other cases: each repeat has a new one.
-FRESH_KINDS: Final = (Kind.SPAWN, Kind.BACKLOG, Kind.RESTART)
-DISK_KINDS: Final = (Kind.DURABLE, Kind.ROUND_TRIP, Kind.BACKLOG, Kind.RESTART)
+FRESH_KINDS: Final = (Kind.SPAWN, *BACKLOG_KINDS)
+DISK_KINDS: Final = (Kind.DURABLE, Kind.ROUND_TRIP, *BACKLOG_KINDS)
 
 
 @dataclass(frozen=True)
@@ -36,8 +43,12 @@ class Case:
     """Takes minutes: measured with --large, or when it is named."""
     alone: bool = False
     """For penstock only."""
-    backlogs: int = 1
-    """How many times the backlog that was asked for."""
+    share: float = 1.0
+    """Of the messages that were asked for."""
+    wait_us: float = 0.0
+    """How long a message lives or is held: so much for each message of the case (`{wait_ms}` in the load)."""
+    keys: int = 0
+    """A last-value queue: how many keys there are. Otherwise 0."""
 
     @property
     def arguments(self) -> list[str]:
@@ -71,6 +82,11 @@ LATENCY_RATE_ACK: Final = 10_000
 SLOW_CONSUMER_RATE: Final = 2_000
 BACKLOG_MESSAGES: Final = 1_000_000
 FANOUT_QUEUES: Final = 10
+# Messages of the features' cases; with --large as many as a backlog has.
+FEATURE_MESSAGES: Final = 100_000
+PRIORITIES: Final = 10
+GROUPS: Final = 1_000
+LAST_VALUES: Final = 10_000
 
 TRANSIENT_CASES: Final = (
     Case("auto-ack", Kind.THROUGHPUT, "auto-ack", "--auto-ack"),
@@ -139,10 +155,57 @@ MEMORY_CASES: Final = (
 )
 BACKLOG_CASES: Final = (
     Case("backlog", Kind.BACKLOG, "publish all, then drain", large=True),
-    Case(
-        "backlog-deep", Kind.BACKLOG, "publish all, then drain; five times as many", large=True, alone=True, backlogs=5
-    ),
+    Case("backlog-deep", Kind.BACKLOG, "publish all, then drain; five times as many", large=True, alone=True, share=5),
     Case("restart", Kind.RESTART, "publish all, kill -9, clean stop, drain", large=True),
+)
+# Messages live so long that most brokers have taken them all before the first is due. So all are there at once, and
+# are due at the pace at which they were published.
+LIFE_US: Final = 20.0
+# Held messages are due at random times between this and half as much again.
+HOLD_US: Final = 100.0
+EXPIRING: Final = "--queue-arg x-message-ttl={wait_ms}"
+FEATURE_CASES: Final = (
+    Case("ttl", Kind.EXPIRY, "x-message-ttl, nobody consumes", EXPIRING, wait_us=LIFE_US),
+    Case(
+        "dead-letter-expired",
+        Kind.DEAD_LETTERS,
+        "expired by x-message-ttl",
+        f"--dead-letters {EXPIRING}",
+        wait_us=LIFE_US,
+    ),
+    Case("dead-letter-rejected", Kind.DEAD_LETTERS, "rejected by a consumer", "--dead-letters --reject"),
+    Case(
+        "priority",
+        Kind.ORDERED,
+        f"x-max-priority, {PRIORITIES} priorities",
+        f"--queue-arg x-max-priority={PRIORITIES} --priorities {PRIORITIES}",
+    ),
+    Case("plain", Kind.ORDERED, "a plain queue, messages with a header", f"--cycle key={GROUPS}", alone=True),
+    Case(
+        "grouped",
+        Kind.ORDERED,
+        f"x-group-header, {GROUPS:,} groups, 10 consumers",
+        f"--queue-arg x-group-header=key --cycle key={GROUPS} --consumers 10",
+        alone=True,
+    ),
+    Case(
+        "last-value",
+        Kind.ORDERED,
+        f"x-last-value-header, {LAST_VALUES:,} keys",
+        f"--queue-arg x-last-value-header=key --cycle key={LAST_VALUES}",
+        alone=True,
+        keys=LAST_VALUES,
+    ),
+    Case("delayed", Kind.DELAYED, "random x-delay", "--delay {wait_ms}-{last_ms}", alone=True, wait_us=HOLD_US),
+    Case(
+        "delayed-tenth",
+        Kind.DELAYED,
+        "random x-delay, a tenth as many",
+        "--delay {wait_ms}-{last_ms}",
+        alone=True,
+        wait_us=HOLD_US,
+        share=0.1,
+    ),
 )
 CASES: Final = (
     *TRANSIENT_CASES,
@@ -150,7 +213,12 @@ CASES: Final = (
     *MEMORY_CASES,
     Case("spawn", Kind.SPAWN, "start of an empty broker"),
     *BACKLOG_CASES,
+    *FEATURE_CASES,
 )
+# Plain queues: what `--against` compares with an earlier revision.
+PLAIN: Final = ("auto-ack", "ack-100", "ack-1", "ten-queues", "confirm", "persistent-100")
+# Messages that differ, in a plain queue: what the ordered queues are divided by.
+ORDERED_BASE: Final = "plain"
 # The same load with equal and with varied messages.
 VARIED_OF: Final = {
     "auto-ack": "auto-ack-varied",

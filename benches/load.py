@@ -51,7 +51,7 @@ def run_counted(
     broker_pid: int, port: int, count: int, arguments: Sequence[str], nice: int | None = None
 ) -> tuple[Usage, dict[str, Any]]:
     """So many messages; the queues stay, and what is in them is counted at the end."""
-    return run_generator(broker_pid, port, ["--count", str(count), *arguments], 60.0 + count / SLOWEST_PER_S, nice)
+    return run_generator(broker_pid, port, ["--count", str(count), *arguments], 120.0 + count / SLOWEST_PER_S, nice)
 
 
 def run_generator(

@@ -78,6 +78,24 @@ PAIRS: Final = (
             (Kind.RESTART, "ready_killed_s", "after kill -9"),
         ),
     ),
+    Pairs(
+        "Expired, or through dead letters",
+        "messages/s",
+        "more is better",
+        ((Kind.EXPIRY, "expired_per_s", ""), (Kind.DEAD_LETTERS, "dead_letters_per_s", "")),
+    ),
+    Pairs(
+        "Into queues with an order of their own, or held",
+        "persistent messages published and confirmed a second",
+        "more is better",
+        ((Kind.ORDERED, "published_per_s", ""), (Kind.DELAYED, "published_per_s", "")),
+    ),
+    Pairs(
+        "Out of queues with an order of their own",
+        "messages/s",
+        "more is better",
+        ((Kind.ORDERED, "drained_per_s", ""),),
+    ),
 )
 
 
@@ -97,7 +115,7 @@ class Pair:
 
 
 def bars_of(panel: Panel, summary: Summary, relative: bool) -> list[Bar]:
-    targets = {t.case: t for t in TARGETS if t.metric == panel.metric and t.relative}
+    targets = {t.case: t for t in TARGETS if t.metric == panel.metric and t.to == RABBITMQ}
     bars: list[Bar] = []
     for case in CASES:
         if case.kind not in panel.kinds:
@@ -120,7 +138,8 @@ def pairs_of(pairs: Pairs, summary: Summary) -> list[Pair]:
             values = {broker: value for broker, value in medians.items() if value is not None}
             if case.kind is kind and values:
                 messages = summary.median(PENSTOCK, case.name, "messages")
-                found.append(Pair(f"{messages:,.0f} {label}" if messages else label or case.title, values))
+                text = label or case.title
+                found.append(Pair(f"{messages:,.0f} {text}" if messages else text, values))
     return found
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from benches.backlog import Phases
 from benches.brokers import Penstock
-from benches.cases import BACKLOG_MESSAGES, BY_NAME, MEMORY_LIMIT_BYTES, Case, Kind
+from benches.cases import BACKLOG_MESSAGES, BY_NAME, FEATURE_KINDS, FEATURE_MESSAGES, MEMORY_LIMIT_BYTES, Case, Kind
+from benches.features import FeaturePhases
 from benches.load import build, run_load
 
 EPILOG: Final = """\
@@ -82,6 +83,15 @@ def profile_backlog(broker: ProfiledPenstock, case: Case, messages: int) -> None
     broker.tell(f"drained {messages:,}: {phases.metrics}")
 
 
+def profile_feature(broker: ProfiledPenstock, case: Case, messages: int) -> None:
+    phases = FeaturePhases(broker, case, messages)
+    broker.start()
+    broker.take()
+    for title, step in phases.steps:
+        step()
+        broker.tell(f"{title} {messages:,}: {phases.metrics}")
+
+
 def main(argv: Sequence[str]) -> int:
     cases = [case.name for case in BY_NAME.values() if case.kind is not Kind.SPAWN]
     parser = argparse.ArgumentParser(
@@ -92,14 +102,16 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--case", required=True, choices=cases, metavar="CASE", help=", ".join(cases))
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--backlog", type=int, default=BACKLOG_MESSAGES, metavar="N", help="messages of a backlog")
+    parser.add_argument("--backlog", type=int, metavar="N", help="messages of a backlog, or of a feature's case")
     parser.add_argument("--top", type=int, default=25, help="how many functions")
     options = parser.parse_args(argv)
     case = BY_NAME[options.case]
     build()
     with ProfiledPenstock(MEMORY_LIMIT_BYTES if case.kind is Kind.MEMORY else None, options.top) as broker:
         if case.kind in (Kind.BACKLOG, Kind.RESTART):
-            profile_backlog(broker, case, options.backlog * case.backlogs)
+            profile_backlog(broker, case, round((options.backlog or BACKLOG_MESSAGES) * case.share))
+        elif case.kind in FEATURE_KINDS:
+            profile_feature(broker, case, round((options.backlog or FEATURE_MESSAGES) * case.share))
         else:
             profile_load(broker, case, options.seconds)
     return 0

@@ -55,7 +55,7 @@ def told(repeat: Repeat) -> str:
     m = repeat.metrics
     if "start_s" in m:
         return f"start {m['start_s']:.2f} s, idle {m['rss_idle_mib']:.0f} MiB"
-    text = told_of_backlog(m) if "drained_per_s" in m else told_of_load(m)
+    text = told_of_backlog(m) if "messages" in m else told_of_load(m)
     text += f", peak RSS {m['rss_peak_mib']:.0f} MiB"
     if repeat.disturbed:
         text += f" (DISTURBED: others used {repeat.foreign_share:.0%} of the machine)"
@@ -73,7 +73,12 @@ def told_of_load(m: dict[str, float]) -> str:
 
 
 def told_of_backlog(m: dict[str, float]) -> str:
-    text = f"{m['messages']:,.0f} messages, in {m['published_per_s']:,.0f}/s, out {m['drained_per_s']:,.0f}/s"
+    text = f"{m['messages']:,.0f} messages, in {m['published_per_s']:,.0f}/s"
+    for name, metric in (("out", "drained_per_s"), ("expired", "expired_per_s"), ("dead", "dead_letters_per_s")):
+        if metric in m:
+            text += f", {name} {m[metric]:,.0f}/s"
+    if "late_p99_ms" in m:
+        text += f", late p50 {m['late_p50_ms']:.1f} p99 {m['late_p99_ms']:.1f} ms"
     if "ready_killed_s" in m:
         text += f", ready after kill {m['ready_killed_s']:.2f} s, after stop {m['ready_stopped_s']:.2f} s"
     return text

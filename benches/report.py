@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benches.cases import CASES, VARIED_OF, Case, Kind
-from benches.summary import PENSTOCK, RABBITMQ, Summary
+from benches.cases import CASES, ORDERED_BASE, PLAIN, VARIED_OF, Case, Kind
+from benches.summary import BEFORE, PENSTOCK, RABBITMQ, Summary
 from benches.targets import TARGETS, Target
 
 ABSENT: Final = "-"
@@ -30,7 +30,11 @@ PUBLISHED_ALONE: Final = Column("published/s", "published_per_s", 0)
 DRAINED: Final = Column("drained/s", "drained_per_s", 0)
 MESSAGES: Final = Column("messages", "messages", 0, ratio=False)
 CPU: Final = Column("CPU µs/message", "cpu_us_per_msg", 1)
+CPU_IN: Final = Column("CPU µs/message in", "cpu_us_per_msg_in", 1)
+CPU_OUT: Final = Column("CPU µs/message out", "cpu_us_per_msg_out", 1)
 RSS_PEAK: Final = Column("peak RSS MiB", "rss_peak_mib", 0, ratio=False)
+RSS_RATIO: Final = Column("peak RSS MiB", "rss_peak_mib", 0)
+ORDERED: Final = (PUBLISHED_ALONE, DRAINED, CPU_IN, CPU_OUT, RSS_RATIO)
 SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
     ("Throughput, 100-byte transient messages", Kind.THROUGHPUT, (CONSUMED, CPU, RSS_PEAK)),
     (
@@ -85,9 +89,9 @@ SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
             MESSAGES,
             PUBLISHED_ALONE,
             DRAINED,
-            Column("peak RSS MiB", "rss_peak_mib", 0),
-            Column("CPU µs/message in", "cpu_us_per_msg_in", 1),
-            Column("CPU µs/message out", "cpu_us_per_msg_out", 1),
+            RSS_RATIO,
+            CPU_IN,
+            CPU_OUT,
         ),
     ),
     (
@@ -100,6 +104,39 @@ SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
             Column("ready after a clean stop s", "ready_stopped_s", 2),
             Column("peak RSS of a start MiB", "rss_ready_killed_mib", 0),
             DRAINED,
+        ),
+    ),
+    (
+        "Persistent messages that expire",
+        Kind.EXPIRY,
+        (
+            MESSAGES,
+            PUBLISHED_ALONE,
+            Column("expired/s", "expired_per_s", 0),
+            Column("empty after the last was due s", "late_s", 2, ratio=False),
+            CPU,
+            RSS_RATIO,
+        ),
+    ),
+    (
+        "Dead letters, persistent, consumed from where they go",
+        Kind.DEAD_LETTERS,
+        (MESSAGES, Column("dead letters/s", "dead_letters_per_s", 0), CPU, RSS_RATIO),
+    ),
+    ("Queues with an order of their own, persistent, publish all, then drain", Kind.ORDERED, (MESSAGES, *ORDERED)),
+    (
+        "Delayed persistent messages",
+        Kind.DELAYED,
+        (
+            MESSAGES,
+            PUBLISHED_ALONE,
+            CPU,
+            CPU_IN,
+            CPU_OUT,
+            Column("RSS bytes/held message", "rss_bytes_per_msg", 0),
+            RSS_RATIO,
+            Column("late p50 ms", "late_p50_ms", 1),
+            Column("late p99 ms", "late_p99_ms", 1),
         ),
     ),
 )
@@ -118,16 +155,16 @@ def ratio_text(value: float | None) -> str:
     return ABSENT if value is None else f"**{value:.2f}**"
 
 
-def cell(summary: Summary, broker: str, case: Case, column: Column) -> str:
-    text = number(summary.median(broker, case.name, column.metric), column.digits)
-    values = summary.values(broker, case.name, column.metric)
+def cell(summary: Summary, broker: str, case: str, column: Column) -> str:
+    text = number(summary.median(broker, case, column.metric), column.digits)
+    values = summary.values(broker, case, column.metric)
     if column.spread and len(values) > 1:
         text += f" ({number(min(values), column.digits)}..{number(max(values), column.digits)})"
     return text
 
 
 def section(summary: Summary, title: str, cases: Sequence[Case], columns: Sequence[Column]) -> str:
-    brokers = summary.brokers()
+    brokers = [b for b in summary.brokers() if b == PENSTOCK or not all(case.alone for case in cases)]
     compared = PENSTOCK in brokers and RABBITMQ in brokers
     head = ["case"]
     for column in columns:
@@ -138,7 +175,7 @@ def section(summary: Summary, title: str, cases: Sequence[Case], columns: Sequen
     for case in cases:
         row = [f"{case.title} (`{case.name}`)" + (" ~" if summary.doubtful(case.name) else "")]
         for column in columns:
-            row += [cell(summary, broker, case, column) for broker in brokers]
+            row += [cell(summary, broker, case.name, column) for broker in brokers]
             if compared and column.ratio:
                 row.append(ratio_text(summary.ratio(case.name, column.metric)))
         rows.append(row)
@@ -147,16 +184,18 @@ def section(summary: Summary, title: str, cases: Sequence[Case], columns: Sequen
 
 def target_row(target: Target, summary: Summary) -> list[str]:
     sign = "≥" if target.at_least else "≤"
-    unit = " of RabbitMQ" if target.relative else ""
+    unit = f" of {target.against or target.to}" if target.to == PENSTOCK else f" of {target.to}" if target.to else ""
     met = target.met(summary)
     verdict = "not measured" if met is None else "yes" if met else "**no**"
-    doubt = " ~" if summary.doubtful(target.case) else ""
+    doubt = " ~" if summary.doubtful(target.case, target.to or RABBITMQ) else ""
     measured = number(target.measured(summary), 2) + doubt
     return [f"`{target.case}`: {target.text}", f"{sign} {target.bound:g}{unit}", measured, verdict]
 
 
 def targets_section(summary: Summary) -> str:
-    rows = [target_row(t, summary) for t in TARGETS if t.case in summary.measured_cases()]
+    before = summary.present(BEFORE)
+    measured = summary.measured_cases()
+    rows = [target_row(t, summary) for t in TARGETS if t.case in measured and (before or t.to != BEFORE)]
     return f"## Targets\n\n{table(['what', 'target', 'measured', 'met'], rows)}"
 
 
@@ -180,6 +219,39 @@ def varied_section(summary: Summary) -> str | None:
         "send different sizes and properties. The targets below are for equal messages: read them with this table."
     )
     return f"## Equal and varied messages\n\n{text}\n\n{table(head, rows)}"
+
+
+def ordered_section(summary: Summary) -> str | None:
+    """What an order of its own, or holding, costs a queue."""
+    rows: list[list[str]] = []
+    for case in CASES:
+        if case.kind in (Kind.ORDERED, Kind.DELAYED) and case.name != ORDERED_BASE:
+            ratios = [summary.ratio(case.name, column.metric, ORDERED_BASE, PENSTOCK) for column in ORDERED]
+            if any(value is not None for value in ratios):
+                rows.append([f"{case.title} (`{case.name}`)", *map(ratio_text, ratios)])
+    if not rows:
+        return None
+    head = ["penstock's queue", *(column.title for column in ORDERED)]
+    return f"## Divided by a plain queue of penstock (`{ORDERED_BASE}`)\n\n{table(head, rows)}"
+
+
+def before_section(summary: Summary) -> str | None:
+    """Plain queues of this penstock and of an earlier one, in the same run."""
+    rows: list[list[str]] = []
+    for name in PLAIN:
+        if summary.median(BEFORE, name, CPU.metric) is None:
+            continue
+        row = [f"`{name}`" + (" ~" if summary.doubtful(name, BEFORE) else "")]
+        for column in (CONFIRMED if name.startswith("persistent") else CONSUMED, CPU, RSS_PEAK):
+            row += [cell(summary, broker, name, column) for broker in (PENSTOCK, BEFORE)]
+            row.append(ratio_text(summary.ratio(name, column.metric, to=BEFORE)))
+        rows.append(row)
+    if not rows:
+        return None
+    head = ["case"]
+    for title in ("messages/s", CPU.title, RSS_PEAK.title):
+        head += [f"{title}", f"{title} before", "now ÷ before"]
+    return f"## Plain queues, now and before\n\n{table(head, rows)}"
 
 
 def notes(summary: Summary) -> str:
@@ -207,9 +279,9 @@ def markdown(summary: Summary, machine: str) -> str:
         cases = [case for case in CASES if case.kind is kind and case.name in measured]
         if cases:
             parts.append(section(summary, title, cases, columns))
-    varied = varied_section(summary)
-    if varied:
-        parts.append(varied)
+    for found in (ordered_section(summary), varied_section(summary), before_section(summary)):
+        if found:
+            parts.append(found)
     parts.append(targets_section(summary))
     text = notes(summary)
     if text:

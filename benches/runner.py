@@ -12,10 +12,11 @@ from typing import TextIO
 
 from benches.backlog import measure_backlog, measure_restart
 from benches.brokers import Broker, BrokerError
-from benches.cases import DISK_KINDS, FRESH_KINDS, MEMORY_LIMIT_BYTES, Case, Kind
+from benches.cases import BACKLOG_KINDS, DISK_KINDS, FEATURE_KINDS, FRESH_KINDS, MEMORY_LIMIT_BYTES, PLAIN, Case, Kind
+from benches.features import measure_feature
 from benches.measure import measure_load, measure_round_trip, measure_spawn
 from benches.progress import Progress
-from benches.summary import PENSTOCK, Repeat, Summary
+from benches.summary import BEFORE, RABBITMQ, Repeat, Summary
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,12 @@ class Plan:
     repeats: int
     seconds: float
     backlog: int
+    features: int
+    """Messages of a feature's case."""
     nice: int | None
+
+    def messages(self, case: Case) -> int:
+        return max(1, round(case.share * (self.features if case.kind in FEATURE_KINDS else self.backlog)))
 
 
 class Runner:
@@ -36,7 +42,7 @@ class Runner:
         self.cases = cases
         self.plan = plan
         self.summary = Summary()
-        self.progress = Progress(sum(len(self._kinds_for(case)) for case in cases) * plan.repeats)
+        self.progress = Progress(sum(len(self.kinds_for(case)) for case in cases) * plan.repeats)
         # A broker that does not even start is not tried again.
         self._unusable: set[str] = set()
         self._out: TextIO
@@ -46,20 +52,28 @@ class Runner:
             for case in self.cases:
                 if case.kind is Kind.SPAWN:
                     self._run_fresh(case)
-            self._run_loads([c for c in self.cases if c.kind not in (Kind.MEMORY, *FRESH_KINDS)], None)
+            loads = [c for c in self.cases if c.kind not in (Kind.MEMORY, *FRESH_KINDS)]
+            # Brokers of their own for what is compared with an earlier revision: both have then done the same so far.
+            compared = [c for c in loads if any(kind.name == BEFORE for kind in self.kinds_for(c))]
+            self._run_loads(compared, None)
+            self._run_loads([c for c in loads if c not in compared], None)
             # Brokers of their own: a low memory limit would spoil the other cases, and a flood's garbage as well.
             self._run_loads([c for c in self.cases if c.kind is Kind.MEMORY], MEMORY_LIMIT_BYTES)
             for case in self.cases:
-                if case.kind in (Kind.BACKLOG, Kind.RESTART):
+                if case.kind in BACKLOG_KINDS:
                     self._run_fresh(case)
         self.progress.close()
 
-    def _kinds_for(self, case: Case) -> Sequence[type[Broker]]:
-        return [kind for kind in self.kinds if kind.name == PENSTOCK or not case.alone]
+    def kinds_for(self, case: Case) -> Sequence[type[Broker]]:
+        """Which brokers are measured with this case."""
+        left_out = {RABBITMQ} if case.alone else set()
+        if case.name not in PLAIN:
+            left_out.add(BEFORE)
+        return [kind for kind in self.kinds if kind.name not in left_out]
 
     def _run_fresh(self, case: Case) -> None:
         for number in range(self.plan.repeats):
-            for kind in self._kinds_for(case):
+            for kind in self.kinds_for(case):
                 with kind(None, self.plan.nice) as broker:
                     self._run_one(broker, case, number)
 
@@ -69,9 +83,12 @@ class Runner:
         with contextlib.ExitStack() as stack:
             brokers = [stack.enter_context(kind(memory_limit_bytes, self.plan.nice)) for kind in self.kinds]
             for case in cases:
+                taking_part = {kind.name for kind in self.kinds_for(case)}
                 for number in range(self.plan.repeats):
-                    for broker in brokers:
-                        self._run_one(broker, case, number)
+                    # There and back: nobody always comes behind the same other.
+                    for broker in brokers if number % 2 == 0 else reversed(brokers):
+                        if broker.name in taking_part:
+                            self._run_one(broker, case, number)
 
     def _run_one(self, broker: Broker, case: Case, number: int) -> None:
         if broker.name in self._unusable:
@@ -94,9 +111,11 @@ class Runner:
         if case.kind is Kind.SPAWN:
             return measure_spawn(broker, case, number)
         if case.kind is Kind.BACKLOG:
-            return measure_backlog(broker, case, number, self.plan.backlog * case.backlogs)
+            return measure_backlog(broker, case, number, self.plan.messages(case))
         if case.kind is Kind.RESTART:
-            return measure_restart(broker, case, number, self.plan.backlog * case.backlogs)
+            return measure_restart(broker, case, number, self.plan.messages(case))
+        if case.kind in FEATURE_KINDS:
+            return measure_feature(broker, case, number, self.plan.messages(case))
         if case.kind is Kind.MEMORY:
             broker.stop()  # what an earlier flood left in memory would hold this publisher back from the start
         if not broker.alive():  # at first, and after a crash

@@ -1,4 +1,4 @@
-"""Repeats and what they come to: medians per broker, and penstock divided by RabbitMQ."""
+"""Repeats and what they come to: medians per broker, and penstock divided by RabbitMQ, or by what it was before."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Final
 
 PENSTOCK: Final = "penstock"
 RABBITMQ: Final = "RabbitMQ"
+# penstock of another revision (--against).
+BEFORE: Final = "before"
 # Others used more than this share of the machine: the repeat is marked, and left out where others suffice.
 DISTURBED_SHARE: Final = 0.1
 
@@ -50,13 +52,14 @@ class Summary:
         values = self.values(broker, case, metric)
         return statistics.median(values) if values else None
 
-    def ratio(self, case: str, metric: str, against: str | None = None) -> float | None:
-        ours, theirs = self.median(PENSTOCK, case, metric), self.median(RABBITMQ, against or case, metric)
+    def ratio(self, case: str, metric: str, against: str | None = None, to: str = RABBITMQ) -> float | None:
+        """penstock's figure divided by that of the broker `to`, there of the case `against` if that is another one."""
+        ours, theirs = self.median(PENSTOCK, case, metric), self.median(to, against or case, metric)
         return ours / theirs if ours is not None and theirs else None
 
-    def doubtful(self, case: str) -> bool:
+    def doubtful(self, case: str, to: str = RABBITMQ) -> bool:
         """Whether a figure of this case rests on disturbed repeats."""
-        return any(r.disturbed for broker in (PENSTOCK, RABBITMQ) for r in self.of(broker, case))
+        return any(r.disturbed for broker in (PENSTOCK, to) for r in self.of(broker, case))
 
     def errors(self) -> list[Repeat]:
         return [r for r in self.repeats if r.error is not None]
@@ -69,6 +72,9 @@ class Summary:
     def measured_cases(self) -> set[str]:
         return {r.case for r in self.repeats}
 
+    def present(self, broker: str) -> bool:
+        return any(r.broker == broker for r in self.repeats)
+
     def brokers(self) -> list[str]:
-        present = {r.broker for r in self.repeats}
-        return [name for name in (PENSTOCK, RABBITMQ) if name in present]
+        """Those that have a column of their own; an earlier revision has a table of its own."""
+        return [name for name in (PENSTOCK, RABBITMQ) if self.present(name)]

@@ -8,7 +8,8 @@
  *
  * A body starts with: bytes 0..7 send time (CLOCK_MONOTONIC ns, big endian;
  * with --rate the *intended* send time, so that a broker that stalls cannot
- * hide its stall), 8..9 producer number, 10..15 sequence number.
+ * hide its stall; with --delay the time at which the message is due), 8..9
+ * producer number, 10..15 sequence number.
  *
  * Prints ONE JSON line on stdout. Exit status: 0 ok, 1 usage or set-up error,
  * 2 the broker closed a connection or channel, or did not deliver everything,
@@ -32,6 +33,9 @@
 /* A body carries its send time, producer and sequence number. */
 #define STAMP_BYTES 16u
 #define MESSAGE_ID_DIGITS 32u
+#define CYCLE_DIGITS 8u
+/* The index of the queue in front of the others, whose dead letters they get (--dead-letters). */
+#define SOURCE (-1)
 
 typedef struct {
   const char *host, *port, *user, *password, *vhost, *prefix, *label, *sync_rate;
@@ -39,19 +43,23 @@ typedef struct {
   unsigned size, size_spread, ack_every, prefetch, confirm, batch, topic_keys;
   int persistent, auto_ack, fanout, publish_only, consume_only, durable;
   int purge, delete_after, depth, verify, no_declare, mandatory, unique_ids, no_drain, help;
-  int priorities;
-  double seconds, rate, consume_rate, idle_s, drain_max_s;
+  int priorities, dead_letters, reject;
+  const char *cycle, *delay;       /* as they were given: NAME=N and LOW-HIGH */
+  uint64_t cycle_values;           /* --cycle: how many; 0: no such header */
+  uint64_t delay_low, delay_high;  /* --delay, milliseconds; both 0: not delayed */
+  double seconds, rate, consume_rate, idle_s, drain_max_s, until_empty_s;
   uint64_t count;
   char *queue_args[QUEUE_ARGS_MAX];
   int queue_arg_count;
 } Options;
 
-enum { ADMIN, PRODUCER, CONSUMER };
+enum { ADMIN, PRODUCER, CONSUMER, REJECTER };
 
 /* One pre-encoded message in a producer's batch buffer. */
 typedef struct {
-  size_t at, body, id; /* offsets in the buffer: first byte, body, digits of the message-id (0: none) */
-  unsigned size;       /* of the body */
+  /* Offsets in the buffer, 0 where there is no such thing: first byte, body, and what differs in each message. */
+  size_t at, body, id, priority, cycle, delay;
+  unsigned size; /* of the body */
 } Slot;
 
 typedef struct {
@@ -79,9 +87,9 @@ typedef struct {
 /* What the run has counted so far. */
 typedef struct {
   Histogram confirm, end_to_end;
-  uint64_t published, consumed, confirmed, nacked, returned, blocked, expected;
+  uint64_t published, consumed, confirmed, nacked, returned, blocked, expected, rejected, early;
   uint64_t t_start, t_last, t_read, window_end, consumed_in_window, stall_max_ns;
-  double publish_s, consume_s, wall_s, depth_end;
+  double publish_s, consume_s, wall_s, depth_end, empty_s;
   uint64_t distinct, duplicates, out_of_order;
   uint64_t *highest; /* --verify: by producer, highest sequence number + 1 */
   int reads, writes, exit_status;

@@ -23,7 +23,7 @@ void die(int status, const char *format, const char *detail) {
 }
 
 static void die_closed(const Conn *c, const char *what, const uint8_t *args, size_t n) {
-  static const char *const roles[] = {"admin", "producer", "consumer"};
+  static const char *const roles[] = {"admin", "producer", "consumer", "rejecter"};
   char text[256] = "", message[560];
   unsigned code = 0, class_id = 0, method_id = 0;
   if (n >= 3) {

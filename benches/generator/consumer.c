@@ -4,14 +4,23 @@
 
 #include "amqpload.h"
 
+/* A delivery this much before its message is due is early; a broker may count in whole milliseconds. */
+#define EARLY_NS 2000000ull
+
 /* --verify: one bitmap of sequence numbers per producer. */
 static uint8_t **seen;
 static uint64_t *seen_bytes, *expected_next;
 
+/* Order is kept among messages of one producer and of one priority or group, of which there are so many. */
+static uint64_t order_classes(void) {
+  return opt.cycle ? opt.cycle_values : opt.priorities ? (uint64_t)opt.priorities : 1;
+}
+
 void verify_setup(void) {
   seen = calloc(PRODUCERS_VERIFIED, sizeof *seen);
   seen_bytes = calloc(PRODUCERS_VERIFIED, sizeof *seen_bytes);
-  expected_next = calloc(PRODUCERS_VERIFIED, sizeof *expected_next);
+  /* Untouched pages of it cost nothing. */
+  expected_next = calloc(PRODUCERS_VERIFIED * order_classes(), sizeof *expected_next);
   run.highest = calloc(PRODUCERS_VERIFIED, sizeof *run.highest);
 }
 
@@ -31,13 +40,15 @@ static void verify(const uint8_t *body) {
     seen[p][sequence / 8] |= (uint8_t)(1 << (sequence & 7));
     run.distinct++;
   }
-  if (sequence < expected_next[p]) run.out_of_order++;
-  expected_next[p] = sequence + 1;
+  uint64_t *next = &expected_next[p * order_classes() + sequence % order_classes()];
+  if (sequence < *next && !opt.delay) run.out_of_order++;
+  *next = sequence + 1;
   if (sequence + 1 > run.highest[p]) run.highest[p] = sequence + 1;
 }
 
+/* ack and nack (without requeue) differ in the method's number only. */
 static void put_ack(Conn *c, uint64_t tag, int multiple) {
-  uint8_t frame[21] = {1, 0, 1, 0, 0, 0, 13, 0, 60, 0, 80};
+  uint8_t frame[21] = {1, 0, 1, 0, 0, 0, 13, 0, 60, 0, c->role == REJECTER ? 120 : 80};
   set64(frame + 11, tag);
   frame[19] = (uint8_t)multiple;
   frame[20] = 0xCE;
@@ -64,8 +75,9 @@ void consumer_ack_paced(Conn *c, uint64_t now) {
 
 static inline void got_message(Conn *c, uint64_t now) {
   c->got++;
-  run.consumed++;
-  if (opt.auto_ack) return;
+  if (c->role == REJECTER) run.rejected++;
+  else run.consumed++;
+  if (opt.auto_ack && c->role == CONSUMER) return;
   c->unacked++;
   if (opt.consume_rate > 0) return;
   if (opt.ack_every <= 1) {
@@ -90,9 +102,10 @@ static void on_method(Conn *c, const uint8_t *f, size_t n, uint64_t now) {
 static void on_body(Conn *c, const uint8_t *body, size_t n, uint64_t now) {
   if (c->want_first) {
     c->want_first = 0;
-    if (n >= STAMP_BYTES) {
-      uint64_t sent_at = get64(body);
-      histogram_add(&run.end_to_end, now > sent_at ? now - sent_at : 0);
+    if (n >= STAMP_BYTES && c->role == CONSUMER) {
+      uint64_t due = get64(body);
+      histogram_add(&run.end_to_end, now > due ? now - due : 0);
+      if (due > now + EARLY_NS) run.early++;
       if (opt.verify) verify(body);
     }
   }
@@ -106,11 +119,11 @@ void on_frames(Conn *c) {
   while ((n = frame_at(c, pos))) {
     uint8_t *f = c->in + pos;
     if (f[0] == 1) on_method(c, f, n, now);
-    else if (f[0] == 2 && c->role == CONSUMER) {
+    else if (f[0] == 2 && c->role != PRODUCER) {
       c->body_left = get64(f + 11);
       c->want_first = 1;
       if (!c->body_left) got_message(c, now);
-    } else if (f[0] == 3 && c->role == CONSUMER)
+    } else if (f[0] == 3 && c->role != PRODUCER)
       on_body(c, f + 7, n - 8, now);
     pos += n;
   }
@@ -144,7 +157,7 @@ void on_readable(Conn *c) {
 
 void consumer_setup(Conn *c) {
   char queue[256];
-  queue_name(queue, sizeof queue, c->index % opt.queues);
+  queue_name(queue, sizeof queue, c->role == REJECTER ? SOURCE : c->index % opt.queues);
   if (opt.prefetch) {
     size_t at = method_begin(&c->out, 1, 60, 10);
     put32(&c->out, 0);
@@ -156,7 +169,7 @@ void consumer_setup(Conn *c) {
   put16(&c->out, 0);
   put_short_string(&c->out, queue);
   put_short_string(&c->out, "c");
-  put8(&c->out, opt.auto_ack ? 2 : 0);
+  put8(&c->out, opt.auto_ack && c->role == CONSUMER ? 2 : 0);
   put32(&c->out, 0);
   call(c, at, 60, 21);
 }

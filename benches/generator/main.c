@@ -13,6 +13,7 @@
 #define IDLE_WAIT_NS 100000000ull
 #define ACK_WAIT_NS 25000000ull
 #define PACED_WAIT_NS 2000000ull
+#define DEPTH_WAIT_US 5000
 /* Acknowledgements that --ack-every leaves over are sent after this much silence. */
 #define ACK_LEFTOVER_NS 50000000ull
 
@@ -41,6 +42,7 @@ static void connect_all(void) {
   conns = calloc((size_t)(opt.producers + opt.consumers + 1), sizeof *conns);
   for (int i = 0; i < opt.producers; i++) conns[conn_count++] = conn_open(PRODUCER, i);
   for (int i = 0; i < opt.consumers; i++) conns[conn_count++] = conn_open(CONSUMER, i);
+  if (opt.reject) conns[conn_count++] = conn_open(REJECTER, 0);
   for (int i = 0; i < opt.producers; i++) producer_setup(conns[i]);
   if (opt.consume_only) run.t_start = now_ns();
   for (int i = opt.producers; i < conn_count; i++) consumer_setup(conns[i]);
@@ -111,7 +113,7 @@ static int finished(uint64_t now) {
 /* Sends the acknowledgements that time, not a delivery, makes due; true if some are left. */
 static int flush_acks(uint64_t now) {
   int left = 0;
-  if (opt.auto_ack) return 0;
+  if (opt.auto_ack && !opt.reject) return 0;
   for (int i = opt.producers; i < conn_count; i++) {
     Conn *c = conns[i];
     if (!c->unacked) continue;
@@ -181,14 +183,24 @@ static void account(void) {
              (unsigned long long)run.consumed);
 }
 
+/* --until-empty: what was published is to go without being consumed. */
+static void wait_until_empty(Conn *admin) {
+  uint64_t deadline = now_ns() + (uint64_t)(opt.until_empty_s * 1e9);
+  while (topology_depth(admin) > 0 && now_ns() < deadline) usleep(DEPTH_WAIT_US);
+  uint64_t now = now_ns();
+  if (now >= deadline) snprintf(run.error, sizeof run.error, "the queues are not empty after %.0f s", opt.until_empty_s);
+  run.empty_s = seconds_since(run.t_start, now);
+}
+
 static void finish(Conn *admin) {
+  if (opt.until_empty_s > 0) wait_until_empty(admin);
   uint64_t end = now_ns();
   run.wall_s = (double)(end - run.t_start) / 1e9;
   if (!window_closed) run.consumed_in_window = run.consumed;
   if (run.t_last) run.consume_s = (double)(run.t_last - run.t_start) / 1e9;
   for (int i = 0; i < conn_count; i++) {
     if (conns[i]->role == PRODUCER && !conns[i]->done) producer_note_write(conns[i], end);
-    if (conns[i]->role == CONSUMER && !opt.auto_ack && !opt.no_drain) consumer_ack_pending(conns[i], end);
+    if (conns[i]->role != PRODUCER && !opt.no_drain) consumer_ack_pending(conns[i], end);
   }
   account();
   close_all();

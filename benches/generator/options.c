@@ -32,6 +32,11 @@ static void usage(int status) {
           "  --topic KEYS         publish to a topic exchange, with KEYS routing keys in turn (at most 4096)\n"
           "  --publish-only | --consume-only\n"
           "  --priorities N       message priority cycles through 0..N-1\n"
+          "  --cycle NAME=N       a header NAME whose text cycles through N values\n"
+          "  --delay LOW-HIGH     publish to an x-delayed-message exchange, x-delay is random within these milliseconds;\n"
+          "                       end-to-end latency then counts from when a message is due\n"
+          "  --dead-letters       publish to NAME-source, which has the --queue-args and whose dead letters go to NAME-0\n"
+          "  --reject             with --dead-letters: one more consumer rejects what comes to NAME-source\n"
           "  --mandatory          set the mandatory flag\n"
           "  --batch BYTES        bytes per publish write (65536)\n"
           "  --purge --delete     purge queues first / delete queues afterwards\n"
@@ -40,6 +45,7 @@ static void usage(int status) {
           "  --depth              only print the queues' message counts\n"
           "  --verify             check sequence numbers at the consumers\n"
           "  --sync-rate FOLDER   no broker: append SIZE bytes to a file there and fdatasync, again for --seconds\n"
+          "  --until-empty S      then wait until the queues are empty, at most S seconds\n"
           "  --idle S             consume-only/drain: stop after S seconds without a message (3)\n"
           "  --drain-max S        wait at most S seconds for the consumers after producing (60)\n"
           "  --label TEXT         copied to the output\n");
@@ -68,6 +74,8 @@ static const Spec specs[] = {
     {"auto-ack", FLAG, &opt.auto_ack}, {"fanout", FLAG, &opt.fanout}, {"publish-only", FLAG, &opt.publish_only},
     {"consume-only", FLAG, &opt.consume_only}, {"mandatory", FLAG, &opt.mandatory}, {"purge", FLAG, &opt.purge},
     {"delete", FLAG, &opt.delete_after}, {"no-declare", FLAG, &opt.no_declare}, {"no-drain", FLAG, &opt.no_drain},
+    {"cycle", TEXT, &opt.cycle}, {"delay", TEXT, &opt.delay}, {"dead-letters", FLAG, &opt.dead_letters},
+    {"reject", FLAG, &opt.reject}, {"until-empty", REAL, &opt.until_empty_s},
     {"depth", FLAG, &opt.depth}, {"verify", FLAG, &opt.verify}, {"help", FLAG, &opt.help},
 };
 #define SPEC_COUNT (sizeof specs / sizeof *specs)
@@ -91,12 +99,31 @@ static void refuse(const char *why) {
   exit(1);
 }
 
+static void parse_cycle(void) {
+  const char *equals = strchr(opt.cycle, '=');
+  opt.cycle_values = equals ? strtoull(equals + 1, NULL, 10) : 0;
+  if (!opt.cycle_values || opt.cycle_values > 100000) refuse("--cycle NAME=N, N from 1 to 100000");
+}
+
+static void parse_delay(void) {
+  char *end;
+  opt.delay_low = strtoull(opt.delay, &end, 10);
+  opt.delay_high = *end == '-' ? strtoull(end + 1, &end, 10) : 0;
+  if (*end || !opt.delay_high || opt.delay_high < opt.delay_low) refuse("--delay LOW-HIGH, in milliseconds");
+}
+
 static void options_check(void) {
   if (opt.publish_only && opt.consume_only) refuse("--publish-only and --consume-only exclude each other");
   if (opt.queues < 1 || opt.producers < 0 || opt.consumers < 0) refuse("a negative count, or no queue");
   if (opt.size < STAMP_BYTES + opt.size_spread) refuse("a body has at least 16 bytes (--size minus --size-spread)");
   if (opt.topic_keys > SLOTS_MAX) refuse("at most 4096 topic keys");
-  if (opt.topic_keys && opt.fanout) refuse("--topic and --fanout exclude each other");
+  if (!!opt.topic_keys + !!opt.fanout + !!opt.delay + !!opt.dead_letters > 1)
+    refuse("--topic, --fanout, --delay and --dead-letters exclude each other");
+  if (opt.cycle) parse_cycle();
+  if (opt.delay) parse_delay();
+  if (opt.dead_letters && opt.queues > 1) refuse("--dead-letters has one queue");
+  if (opt.reject && !opt.dead_letters) refuse("--reject needs --dead-letters");
+  if (opt.until_empty_s > 0 && !opt.publish_only) refuse("--until-empty needs --publish-only");
   if (opt.topic_keys && opt.topic_keys < (unsigned)opt.queues) refuse("fewer topic keys than queues");
   if (opt.consume_rate > 0 && (opt.auto_ack || !opt.prefetch)) refuse("--consume-rate needs --prefetch and acks");
   if (!opt.depth && !opt.count && opt.seconds <= 0) refuse("give --seconds or --count");

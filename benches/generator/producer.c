@@ -5,6 +5,7 @@
 
 #include "amqpload.h"
 
+#define FLAG_HEADERS 0x2000u
 #define FLAG_DELIVERY_MODE 0x1000u
 #define FLAG_PRIORITY 0x0800u
 #define FLAG_MESSAGE_ID 0x0080u
@@ -25,7 +26,7 @@ static void encode_publish(const Conn *c, Buf *b, unsigned slot) {
   char exchange[256], key[256] = "";
   exchange_name(exchange, sizeof exchange);
   if (opt.topic_keys) routing_key(key, sizeof key, slot % opt.topic_keys);
-  else if (!opt.fanout) queue_name(key, sizeof key, c->index % opt.queues);
+  else if (!opt.fanout) queue_name(key, sizeof key, opt.dead_letters ? SOURCE : c->index % opt.queues);
   size_t at = method_begin(b, 1, 60, 40);
   put16(b, 0);
   put_short_string(b, exchange);
@@ -34,7 +35,29 @@ static void encode_publish(const Conn *c, Buf *b, unsigned slot) {
   frame_end(b, at);
 }
 
-static void encode_header(Buf *b, unsigned slot, Slot *s) {
+/* The headers of a message; their values are stamped later. */
+static void encode_table(Buf *b, Slot *s) {
+  size_t table = b->len;
+  put32(b, 0);
+  if (opt.cycle) {
+    size_t name = (size_t)(strchr(opt.cycle, '=') - opt.cycle);
+    put8(b, (unsigned)name);
+    put_raw(b, opt.cycle, name);
+    put8(b, 'S');
+    put32(b, CYCLE_DIGITS);
+    s->cycle = b->len;
+    put64(b, 0);
+  }
+  if (opt.delay) {
+    put_short_string(b, "x-delay");
+    put8(b, 'l');
+    s->delay = b->len;
+    put64(b, 0);
+  }
+  buf_set32(b, table, (uint32_t)(b->len - table - 4));
+}
+
+static void encode_header(Buf *b, Slot *s) {
   put8(b, 2);
   put16(b, 1);
   size_t at = b->len;
@@ -42,9 +65,14 @@ static void encode_header(Buf *b, unsigned slot, Slot *s) {
   put16(b, 60);
   put16(b, 0);
   put64(b, s->size);
-  put16(b, FLAG_DELIVERY_MODE | (opt.priorities ? FLAG_PRIORITY : 0) | (opt.unique_ids ? FLAG_MESSAGE_ID : 0));
+  put16(b, FLAG_DELIVERY_MODE | (opt.cycle || opt.delay ? FLAG_HEADERS : 0) | (opt.priorities ? FLAG_PRIORITY : 0) |
+               (opt.unique_ids ? FLAG_MESSAGE_ID : 0));
+  if (opt.cycle || opt.delay) encode_table(b, s);
   put8(b, opt.persistent ? 2 : 1);
-  if (opt.priorities) put8(b, slot % (unsigned)opt.priorities);
+  if (opt.priorities) {
+    s->priority = b->len;
+    put8(b, 0);
+  }
   if (opt.unique_ids) {
     put8(b, MESSAGE_ID_DIGITS);
     s->id = b->len;
@@ -71,13 +99,16 @@ static void encode_body(const Conn *c, Buf *b, Slot *s) {
   b->p[s->body + 9] = (uint8_t)c->index;
 }
 
-/* Sizes look random and are the same in every run. */
+/* Number n of a row that looks random and is the same in every run. */
+static uint64_t scattered(uint64_t n) {
+  uint64_t x = (n + 1) * 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  return x ^ (x >> 31);
+}
+
 static unsigned slot_size(unsigned slot) {
   if (!opt.size_spread) return opt.size;
-  uint64_t x = (slot + 1) * 0x9E3779B97F4A7C15ull;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-  x ^= x >> 31;
-  return opt.size - opt.size_spread + (unsigned)(x % (2 * opt.size_spread + 1));
+  return opt.size - opt.size_spread + (unsigned)(scattered(slot) % (2 * opt.size_spread + 1));
 }
 
 static void encode_slots(Conn *c) {
@@ -93,7 +124,7 @@ static void encode_slots(Conn *c) {
     s->at = c->batch.len;
     s->size = slot_size(i);
     encode_publish(c, &c->batch, i);
-    encode_header(&c->batch, i, s);
+    encode_header(&c->batch, s);
     encode_body(c, &c->batch, s);
   }
   c->slots[c->slot_count].at = c->batch.len;
@@ -143,6 +174,22 @@ static void stamp_id(uint8_t *id, uint64_t sequence, unsigned producer) {
   for (int i = 16; i < 20; i++, producer >>= 4) id[i] = (uint8_t)digits[producer & 15];
 }
 
+static void stamp_cycle(uint8_t *digits, uint64_t value) {
+  for (unsigned i = CYCLE_DIGITS; i-- > 0; value /= 10) digits[i] = (uint8_t)('0' + value % 10);
+}
+
+/* What differs from message to message besides the body. Returns the delay in milliseconds. */
+static uint64_t stamp_header(const Conn *c, const Slot *s, uint64_t sequence) {
+  uint8_t *p = c->batch.p;
+  if (s->id) stamp_id(p + s->id, sequence, (unsigned)c->index);
+  if (s->priority) p[s->priority] = (uint8_t)(sequence % (unsigned)opt.priorities);
+  if (s->cycle) stamp_cycle(p + s->cycle, sequence % opt.cycle_values);
+  if (!s->delay) return 0;
+  uint64_t delay = opt.delay_low + scattered(sequence) % (opt.delay_high - opt.delay_low + 1);
+  set64(p + s->delay, delay);
+  return delay;
+}
+
 static void stamp(Conn *c, unsigned n, uint64_t now) {
   for (unsigned i = 0; i < n; i++) {
     const Slot *s = &c->slots[c->next_slot + i];
@@ -150,9 +197,8 @@ static void stamp(Conn *c, unsigned n, uint64_t now) {
     uint64_t sequence = c->sent + i, t = now;
     if (c->per_ns > 0) t = run.t_start + (uint64_t)((double)(sequence + 1) / c->per_ns);
     if (t > now) t = now;
-    set64(body, t);
+    set64(body, t + stamp_header(c, s, sequence) * 1000000);
     for (int k = 0; k < 6; k++) body[10 + k] = (uint8_t)(sequence >> (40 - 8 * k));
-    if (s->id) stamp_id(c->batch.p + s->id, sequence, (unsigned)c->index);
     if (opt.confirm) c->ring[c->next_tag++ & c->ring_mask] = t;
   }
   c->write_pos = c->slots[c->next_slot].at;

@@ -50,6 +50,9 @@ void report(void) {
   print_latency("confirm_ms", &run.confirm);
   print_latency("e2e_ms", &run.end_to_end);
   if (opt.verify) print_verify();
+  if (opt.delay) printf("\"early\":%llu,", (ull)run.early);
+  if (opt.reject) printf("\"rejected\":%llu,", (ull)run.rejected);
+  if (opt.until_empty_s > 0) printf("\"empty_s\":%.3f,", run.empty_s);
   if (run.depth_end >= 0) printf("\"depth_end\":%.0f,", run.depth_end);
   printf("\"wall_s\":%.3f,\"reads\":%d,\"writes\":%d,", run.wall_s, run.reads, run.writes);
   printf("\"cpu_s\":%.3f,\"errors\":%d",
