@@ -66,6 +66,7 @@ crash: $(VENV)/dev.stamp ## Kill a broker under load CYCLES times (30) and check
 
 simulate: $(VENV)/dev.stamp ## Run SEEDS (2000) simulated nodes from seed FIRST (0) on: crashes, torn writes, full disks
 	$(PY) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+	$(PY) -m tests.simulation.features --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 format: $(VENV)/dev.stamp ## Format the code and repair what ruff can repair
 	$(PY) -m ruff check --fix

@@ -12,7 +12,10 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Protocol
 
 from tests.simulation.simulation import run_seed
 
@@ -25,9 +28,20 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def show_seed(seed: int) -> int:
+class Simulated(Protocol):
+    """A seed that went well."""
+
+    lives: int
+    calls: list[tuple[str, str]]
+
+
+# Runs one seed, and tells each step to the function that it is given.
+RunSeed = Callable[..., Simulated]
+
+
+def show_seed(run: RunSeed, seed: int) -> int:
     try:
-        simulation = run_seed(seed, say)
+        simulation = run(seed, say)
     except Exception:
         say(traceback.format_exc())
         return 1
@@ -35,27 +49,27 @@ def show_seed(seed: int) -> int:
     return 0
 
 
-def failures(seeds: range) -> dict[int, str]:
+def failures(run: RunSeed, seeds: range) -> dict[int, str]:
     """Run some seeds, in a process of their own; what went wrong."""
     # A node that cannot page, or must stop, says so; here that is what was planned.
     logging.disable()
     failed: dict[int, str] = {}
     for seed in seeds:
         try:
-            run_seed(seed)
+            run(seed)
         except Exception as error:
             failed[seed] = f"{type(error).__name__}: {error}"
     return failed
 
 
-def run_seeds(first: int, count: int, workers: int) -> int:
+def run_seeds(name: str, run: RunSeed, first: int, count: int, workers: int) -> int:
     begun = time.monotonic()
     end = first + count
     chunks = [range(start, min(start + CHUNK, end)) for start in range(first, end, CHUNK)]
     done = 0
     failed: list[int] = []
     with ProcessPoolExecutor(workers) as pool:
-        for chunk, found in zip(chunks, pool.map(failures, chunks), strict=True):
+        for chunk, found in zip(chunks, pool.map(partial(failures, run), chunks), strict=True):
             done += len(chunk)
             for seed, text in found.items():
                 failed.append(seed)
@@ -66,21 +80,21 @@ def run_seeds(first: int, count: int, workers: int) -> int:
                 sys.stdout.flush()
     say(f"\r{count} seeds from {first} on, {len(failed)} failed, {time.monotonic() - begun:.0f} s")
     if failed:
-        say(f"python -m tests.simulation --seed {failed[0]} shows every step of the first that failed")
+        say(f"python -m {name} --seed {failed[0]} shows every step of the first that failed")
     return 1 if failed else 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulate nodes that crash.")
+def main(name: str, run: RunSeed) -> int:
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description="Simulate nodes that crash.")
     parser.add_argument("--seed", type=int, help="show every step of this seed")
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run (2000)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one for each core)")
     options = parser.parse_args()
     if options.seed is not None:
-        return show_seed(options.seed)
-    return run_seeds(options.first, options.seeds, options.workers)
+        return show_seed(run, options.seed)
+    return run_seeds(name, run, options.first, options.seeds, options.workers)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.simulation", run_seed))

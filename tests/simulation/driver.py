@@ -6,7 +6,8 @@ One thread, one source of chance, no real file and no real time: the same seed d
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from penstock.clock import ManualClock
 from penstock.sim_files import FaultPlan, SimFiles
@@ -89,6 +90,14 @@ class Driver:
                 self.books.promise(unit)
 
     # --- checks -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """It is the driver who looks: this is not to fail."""
+        plan = self.files.plan
+        faults, plan.faults = plan.faults, []
+        yield
+        plan.faults = faults
 
     def check(self, queue: OpenQueue) -> None:
         backing = queue.messages

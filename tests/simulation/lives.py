@@ -85,16 +85,18 @@ class Lives(Verbs):
         nth = self.rng.randint(1, 8)
         forever = self.rng.random() < 0.3
         way = self.rng.random()
+        # Often only files of queues: those of the journal end the life, and all that could follow.
+        path = "vhosts/" if self.rng.random() < 0.5 else ""
         if way < 0.15:
             # Says nothing about the disk: what could not be read can be read later.
-            plan.fail(errno.EMFILE, "open", nth=nth)
+            plan.fail(errno.EMFILE, "open", path, nth, forever and path != "")
         elif way < 0.2:
             plan.short_write(self.rng.randint(0, 60), nth)
         elif way < 0.4:
-            plan.short_write(self.rng.randint(0, 60), nth, error=self.rng.choice((errno.EIO, errno.ENOSPC)))
+            plan.short_write(self.rng.randint(0, 60), nth, path, self.rng.choice((errno.EIO, errno.ENOSPC)))
         else:
             call = self.rng.choice(FAILING_CALLS)
-            plan.fail(self.rng.choice((errno.EIO, errno.ENOSPC)), call, nth=nth, forever=forever)
+            plan.fail(self.rng.choice((errno.EIO, errno.ENOSPC)), call, path, nth, forever)
         self.trace(f"  fault: {[(fault.call, fault.nth, fault.error) for fault in plan.faults]}")
 
     # --- beginnings -----------------------------------------------------------------------------------

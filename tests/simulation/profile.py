@@ -25,6 +25,7 @@ WEIGHTS: dict[str, float] = {
     "publish_delivered": 2,
     "transaction": 5,
     "fetch": 12,
+    "fetch_at": 4,
     "fetch_without_ack": 4,
     "ack": 10,
     "consume": 4,
@@ -127,6 +128,8 @@ class Profile:
             self._move_often()
         elif way < 0.25:
             self._compact_often()
+        elif way < 0.35:
+            self._give_back_often(faults)
 
     def _move_often(self) -> None:
         """A long queue and short history: bodies leave the journal all the time."""
@@ -147,6 +150,21 @@ class Profile:
         self.large_share = 0.9
         self.persistent_share = 1.0
         self.weights.update({"compact": 20.0, "fetch": 20.0, "ack": 20.0, "end_turn": 24.0, "peek": 14.0})
+
+    def _give_back_often(self, faults: bool) -> None:
+        """Consumers that give back much of what they got, to a queue that is on the disk for the most part."""
+        self.steps *= 2
+        self.store.handles_max = 1
+        self.paging.io_batch = self.paging.cap = self.paging.read_ahead_count = 1
+        self.paging.slack = 4
+        self.index_buffer_bytes = self.store_buffer_bytes = 1
+        self.persistent_share = 0.3
+        for name in (*RESTARTS, "delete", "purge", "purge_acks", "ack", "consume", "lazy", "ram_seconds"):
+            if name in self.weights:
+                self.weights[name] *= 0.2
+        self.weights.update({"publish": 60.0, "fetch": 60.0, "requeue": 60.0, "resume": 8.0, "ram_bytes": 10.0})
+        if faults:
+            self.weights["plan_fault"] = 12.0
 
     def _weights(self, rng: random.Random, faults: bool) -> dict[str, float]:
         weights: dict[str, float] = {}

@@ -113,11 +113,8 @@ class Verbs(Driver):
 
     def _seq_ids_of(self, queue: OpenQueue, entries: Sequence[Entry]) -> list[int]:
         """Messages of different priorities do not follow each other: look for them."""
-        # It is the driver who looks: this is not to fail.
-        plan = self.files.plan
-        faults, plan.faults = plan.faults, []
-        found = {entry[1]: seq_id for seq_id, entry, _ in queue.contents()}
-        plan.faults = faults
+        with self.undisturbed():
+            found = {entry[1]: seq_id for seq_id, entry, _ in queue.contents()}
         missing = [entry for entry in entries if entry[1] not in found]
         require(not missing, f"{queue.name} does not have what was just published: {missing}")
         return [found[entry[1]] for entry in entries]
@@ -154,6 +151,21 @@ class Verbs(Driver):
         self._taken(books, books.check_run(run, count_max, bytes_max), ack_required)
         self.end_unit()
 
+    def fetch_at(self) -> None:
+        """Some by number, from anywhere."""
+        queue = self.pick()
+        if queue is None:
+            return
+        books = self.books_of(queue)
+        ready = books.ready()
+        chosen = self.rng.sample(ready, self.rng.randint(0, min(len(ready), 6)))
+        found = queue.messages.fetch_at([message.seq_id for message in chosen])
+        seen = [(seq_id, content(entry)) for seq_id, entry in found]
+        known = [(message.seq_id, message.content) for message in chosen]
+        require(seen == known, f"{seen} were taken from {queue.name} by number, and wanted were {known}")
+        self._taken(books, chosen, True)
+        self.end_unit()
+
     def _taken(self, books: QueueBooks, taken: Sequence[Message], ack_required: bool) -> None:
         for message in taken:
             message.seen = True
@@ -182,7 +194,11 @@ class Verbs(Driver):
         if queue is None:
             return
         expired = self._expired(queue)
-        dropped = queue.messages.dropwhile(self._is_expired)
+        try:
+            dropped = queue.messages.dropwhile(self._is_expired)
+        except OSError:
+            self._removed_some(queue, expired)
+            raise
         require(dropped == len(expired), f"{dropped} messages of {queue.name} have expired, and should {expired}")
         for message in expired:
             self.books_of(queue).settle(message, self.books.unit)
@@ -194,7 +210,12 @@ class Verbs(Driver):
             return
         expired = self._expired(queue)
         seen: list[tuple[int, tuple[object, ...]]] = []
-        queue.messages.fetchwhile(self._is_expired, lambda seq_id, entry: seen.append((seq_id, content(entry))))
+        try:
+            queue.messages.fetchwhile(self._is_expired, lambda seq_id, entry: seen.append((seq_id, content(entry))))
+        except OSError:
+            self._taken(self.books_of(queue), expired[: len(seen)], True)
+            self.end_unit()
+            raise
         known = [(message.seq_id, message.content) for message in expired]
         require(seen == known, f"{seen} of {queue.name} have expired, and should {known}")
         self._taken(self.books_of(queue), expired, True)
@@ -281,10 +302,25 @@ class Verbs(Driver):
             return
         books = self.books_of(queue)
         ready = books.ready()
-        purged = queue.messages.purge()
+        try:
+            purged = queue.messages.purge()
+        except OSError:
+            require(queue.max_priority > 0 or len(queue.messages) == len(ready), f"half a purge of {queue.name}")
+            self._removed_some(queue, ready)
+            raise
         require(purged == len(ready), f"{purged} of {ready} were purged from {queue.name}")
         for message in ready:
             books.settle(message, self.books.unit)
+        self.end_unit()
+
+    def _removed_some(self, queue: OpenQueue, chosen: Sequence[Message]) -> None:
+        """These were to go when an error came out: some of them, from the first on, are gone."""
+        with self.undisturbed():
+            there = {seq_id for seq_id, _, _ in queue.contents()}
+        gone = [message for message in chosen if message.seq_id not in there]
+        require(gone == list(chosen[: len(gone)]), f"{gone} are gone from {queue.name}, of {chosen}")
+        for message in gone:
+            self.books_of(queue).settle(message, self.books.unit)
         self.end_unit()
 
     def purge_acks(self) -> None:

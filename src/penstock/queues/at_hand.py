@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.message import Envelope, MessageProps
+from penstock.message import Envelope
 from penstock.queues.arrivals import Arrivals
 from penstock.queues.fifo_order import fifo_selection
 from penstock.queues.holding import Holding
@@ -48,8 +48,10 @@ class AtHand(Holding):
         """
         if self.deleted or self.crashed or not seq_ids:
             return []
-        far = ready_among(self.backing, sorted(set(seq_ids)))
         selection = self.selection
+        # Where all is taken by number, nothing is far.
+        by_number = selection is not None and selection.leaves_ready()
+        far = [] if by_number else ready_among(self.backing, sorted(set(seq_ids)))
         if selection is None:
             if not far:
                 return []
@@ -91,14 +93,9 @@ class AtHand(Holding):
         purged = 0
         if self.selection is not None:
             purged = self.backing.ack(self.selection.take(self.selection.shelved_ids()[:count]))
-        left = [count - purged]
-
-        def within(props: MessageProps | None) -> bool:
-            left[0] -= 1
-            return left[0] >= 0
-
-        if left[0] > 0:
-            purged += self.backing.dropwhile(within)
+        if self.selection is None or not self.selection.leaves_ready():
+            while purged < count and self.backing.drop(False) is not None:
+                purged += 1
         self._expiry.forget_if_empty()
         return purged
 

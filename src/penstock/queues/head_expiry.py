@@ -90,14 +90,13 @@ class HeadExpiry(Expiring):
             return False
         self._dropped_ms = now_ms
         dead: list[Dead] = []
-        budget = [DEAD_AT_ONCE]
 
         def expired(props: MessageProps | None) -> bool:
             return props is not None and 0 <= props.expiry_ms <= now_ms
 
         def expired_within_budget(props: MessageProps | None) -> bool:
-            budget[0] -= 1
-            return budget[0] >= 0 and expired(props)
+            # Asked once for a run: the last one may be longer than what is left.
+            return len(dead) < DEAD_AT_ONCE and expired(props)
 
         if dead_letters is None:
             self.expired_count += self._backing.dropwhile(expired)
@@ -108,7 +107,7 @@ class HeadExpiry(Expiring):
             if dead:
                 dead_letters.bury(grave, dead, EXPIRED)
         self.forget_if_empty()
-        return budget[0] < 0
+        return len(dead) >= DEAD_AT_ONCE
 
     def forget_if_empty(self) -> None:
         # What is unacknowledged may come back, and may expire then.

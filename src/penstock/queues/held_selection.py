@@ -3,9 +3,9 @@
 What it owns: the timetable of the messages that are held. The due time of a message stands where others have their
 expiry (`props.expiry_ms`); a message without one is due at once.
 
-Life of the data: `published` fetches what was appended, so that it is pending in the backing, and notes when it is due;
-the body is not kept here, and the backing pages it out. `expire` takes due messages off the timetable and buries them:
-for a companion queue that means that they are published to where they were held back from. One that could not be
+Life of the data: messages stay ready in the backing, most of them on disk; `published` looks at what was appended, and
+notes when it is due. `expire` takes due messages off the timetable and out of the backing, by their numbers, and buries
+them: for a companion queue that means that they are published to where they were held back from. One that could not be
 moved comes back through `returned`.
 
 Filling: after a start, or behind a very long run, there is more in the backing than one turn may read. Then slices are
@@ -13,12 +13,14 @@ read, one by each call of `expire`. Nothing is released before all is read, sinc
 behind.
 
 Invariants
-  1. What is on the timetable is pending in the backing, under the due time that its props say.
+  1. What is on the timetable is ready in the backing, under the due time that its props say, or was damaged there. What
+     is ready and not on the timetable is at `_fill_from` or behind it.
   2. A message that was taken or buried is not on the timetable: it is moved on once.
   3. Messages are buried in the order of (due time, seq_id), at most HELD_RELEASES_PER_TURN by one call of `expire`.
   4. One call reads at most HELD_FILL_PER_TURN messages, and not much more than HELD_FILL_BYTES_PER_TURN.
   5. `next_expiry_ms` never asks for the millisecond in which `expire` was called last: a schedule that runs whatever is
      due up to now comes to an end, and the broker reads sockets between two slices.
+  6. An OSError of the backing leaves all of this true, and what could not be taken is due again.
 
 A crash leaves held messages ready in the backing with their due times; they are noted anew. It hands nothing to
 consumers, and does not know where messages go.
@@ -35,10 +37,12 @@ from penstock.message import Entry, MessageProps, Run
 from penstock.queues.consumer import Consumer
 from penstock.queues.dead_letters import EXPIRED
 from penstock.queues.selection import Selection, SelectionHost
-from penstock.queues.timetable import DUE_MS_MAX, Timetable
+from penstock.queues.timetable import Timetable
 
 # Due before all others: filling, and messages without a due time.
 AT_ONCE_MS: Final = 0
+# A number that no message reaches.
+NO_END: Final = 1 << 62
 
 
 @final
@@ -61,6 +65,9 @@ class HeldSelection(Selection):
         self._fill_bytes_per_turn = fill_bytes_per_turn
         self._listed_max = listed_max
         self._timetable = Timetable()
+        # What is ready from here on, and before the end, is not noted yet; -1 when all is.
+        self._fill_from = -1 if backing.is_empty() else 0
+        self._fill_end = NO_END
         # The time that the last call of `expire` was given.
         self._turn_ms = -1
 
@@ -69,26 +76,35 @@ class HeldSelection(Selection):
     @property
     def is_filling(self) -> bool:
         """Whether there are messages in the backing whose due times are not known yet."""
-        return not self._backing.is_empty()
+        return self._fill_from >= 0 and not self._backing.is_empty()
 
     def published(self, first_seq_id: int, count: int) -> None:
         """Note what was appended. While older messages wait to be read, the new ones wait behind them."""
-        if len(self._backing) <= count:
-            self._fill()
+        self._fill_end = NO_END if first_seq_id < 0 else first_seq_id + count
+        if self._fill_from < 0:
+            self._fill_from = max(0, first_seq_id)
+        elif first_seq_id > self._fill_from and len(self._backing) > count:
+            return
+        self._fill()
 
     def _fill(self) -> None:
         """Read one slice."""
         count_left = self._fill_per_turn
         bytes_left = self._fill_bytes_per_turn
-        while count_left > 0 and bytes_left > 0 and self.is_filling:
-            before = self._backing.pending_bytes()
-            run = self._backing.fetch(count_left, limits.PULL_BYTES_MAX, True)
+        while count_left > 0 and bytes_left > 0:
+            run = self._backing.browse(self._fill_from, count_left, limits.PULL_BYTES_MAX)
             if run is None:
-                # What was left is damaged.
+                self._fill_from = -1
                 return
             count_left -= len(run.entries)
-            bytes_left -= self._backing.pending_bytes() - before
+            bytes_left -= sum([len(entry[1]) for entry in run.entries])
             self._note(run)
+            self._fill_from = run.first_seq_id + len(run.entries)
+            if self._fill_from >= self._fill_end:
+                self._fill_from = -1
+                return
+        if self._backing.browse(self._fill_from, 1, 0) is None:
+            self._fill_from = -1
 
     def _note(self, run: Run) -> None:
         """Messages that follow each other and are due together become one entry."""
@@ -111,13 +127,13 @@ class HeldSelection(Selection):
     def returned(self, seq_ids: Sequence[int]) -> list[int]:
         """They wait again, under their own due time: those that were due are due at once."""
         timetable = self._timetable
-
-        def note(seq_id: int, entry: Entry) -> None:
-            due_ms = due_of(entry[2])
-            if not timetable.has(due_ms, seq_id):
+        back: list[tuple[int, int]] = []
+        self._backing.ackfold(lambda seq_id, entry: back.append((due_of(entry[2]), seq_id)), seq_ids)
+        self._backing.requeue([seq_id for _, seq_id in back])
+        for due_ms, seq_id in back:
+            # What has not been filled yet will be.
+            if not 0 <= self._fill_from <= seq_id and not timetable.has(due_ms, seq_id):
                 timetable.add(due_ms, seq_id, 1)
-
-        self._backing.ackfold(note, seq_ids)
         return []
 
     # --- releasing ------------------------------------------------------------------------------------
@@ -129,9 +145,13 @@ class HeldSelection(Selection):
             self._fill()
             if self.is_filling:
                 return
-        due = self._timetable.pop_due(now_ms, self._releases_per_turn)
+        upcoming = self._timetable.upcoming(self._releases_per_turn)
+        due = [seq_id for due_ms, seq_id in upcoming if due_ms <= now_ms]
         if due:
-            self._host.bury(due, EXPIRED)
+            taken = self._backing.fetch_at(due)
+            # Not before they are taken: an error of the disk leaves them on it.
+            self._timetable.pop_due(now_ms, len(due))
+            self._host.bury([seq_id for seq_id, _ in taken], EXPIRED)
 
     def next_expiry_ms(self) -> int:
         due_ms = AT_ONCE_MS if self.is_filling else self._timetable.next_due_ms()
@@ -141,24 +161,18 @@ class HeldSelection(Selection):
         return due_ms
 
     def take(self, seq_ids: Sequence[int]) -> list[int]:
-        """Take messages off by number; they are pending, and the caller's.
-
-        While it is filling, a message that was not found may still be in the backing.
-        """
-        timetable = self._timetable
-        taken: list[int] = []
-
-        def take_off(seq_id: int, entry: Entry) -> None:
-            if timetable.remove(due_of(entry[2]), seq_id):
-                taken.append(seq_id)
-
-        self._backing.ackfold(take_off, seq_ids)
-        return taken
+        """Take messages off by number; they are pending, and the caller's."""
+        taken = self._backing.fetch_at(seq_ids)
+        for seq_id, entry in taken:
+            self._timetable.remove(due_of(entry[2]), seq_id)
+        return [seq_id for seq_id, _ in taken]
 
     def purge(self) -> int:
-        # In the order of numbers: neighbours are settled together.
-        held = sorted(self._timetable.pop_due(DUE_MS_MAX, len(self._timetable)))
-        return self._backing.ack(held)
+        """The queue purges the backing. Should that fail, what is left is noted anew."""
+        self._timetable.clear()
+        self._fill_from = 0
+        self._fill_end = NO_END
+        return 0
 
     # --- consumers, of which there are none ---------------------------------------------------------------
 
@@ -177,12 +191,19 @@ class HeldSelection(Selection):
 
     # --- looking in -------------------------------------------------------------------------------------
 
+    def leaves_ready(self) -> bool:
+        return True
+
     def ready_count(self) -> int:
-        return len(self._timetable)
+        """Nothing is shelved."""
+        return 0
 
     def ready_bytes(self) -> int:
-        """Payload bytes of what is held; what is being moved on in this turn counts until it is gone."""
-        return self._backing.pending_bytes()
+        return 0
+
+    def held_count(self) -> int:
+        """How many are on the timetable."""
+        return len(self._timetable)
 
     def shelved_ids(self) -> list[int]:
         """The first page, in the order of due times: at most HELD_LISTED_MAX. `upcoming` has the others."""
@@ -195,15 +216,18 @@ class HeldSelection(Selection):
     def check_invariants(self) -> None:
         timetable = self._timetable
         timetable.check_invariants()
+        ready: dict[int, int] = {}
+
+        def look(seq_id: int, entry: Entry, is_pending: bool) -> bool:
+            if not is_pending:
+                ready[seq_id] = due_of(entry[2])
+            return True
+
+        self._backing.fold(look)
         held = timetable.upcoming(len(timetable))
-        pending: dict[int, int] = {}
-
-        def look(seq_id: int, entry: Entry) -> None:
-            pending[seq_id] = due_of(entry[2])
-
-        self._backing.ackfold(look, [seq_id for _, seq_id in held])
-        assert len(pending) == len(held), "1: a held message that is not pending, or is held twice"
-        assert [(pending[seq_id], seq_id) for _, seq_id in held] == held, "1: a held message with another due time"
+        assert [(ready.get(seq_id), seq_id) for _, seq_id in held] == held, "1: not ready, or with another due time"
+        unnoted = ready.keys() - {seq_id for _, seq_id in held}
+        assert all([0 <= self._fill_from <= seq_id for seq_id in unnoted]), "1: a message that is not noted"
 
 
 def due_of(props: MessageProps | None) -> int:

@@ -26,6 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock import limits
 from penstock.backing.backing_queue import TIMEOUT_TIMED, BackingQueue
 from penstock.clock import Clock
 from penstock.fields import Table
@@ -264,18 +265,21 @@ class Holding(Availability):
             if seq_ids:
                 self.bury(seq_ids, reason)
                 return len(seq_ids)
-        budget = [min(count, DEAD_AT_ONCE)]
-
-        def within_budget(props: MessageProps | None) -> bool:
-            budget[0] -= 1
-            return budget[0] >= 0
-
         if self.dead_letters is None:
-            return self.backing.dropwhile(within_budget)
-        dead: list[Dead] = []
-        dropped = self.backing.fetchwhile(within_budget, lambda seq_id, entry: dead.append((seq_id, entry)))
-        if dead:
-            self.dead_letters.bury(self.host, dead, reason)
+            # One by one: `dropwhile` asks once for all messages of a run.
+            dropped = 0
+            while dropped < count and self.backing.drop(False) is not None:
+                dropped += 1
+        else:
+            dead: list[Dead] = []
+            run = self.backing.fetch(min(count, DEAD_AT_ONCE), limits.PULL_BYTES_MAX, True)
+            if run is not None:
+                dead = [(run.first_seq_id + index, entry) for index, entry in enumerate(run.entries)]
+                self.dead_letters.bury(self.host, dead, reason)
+            dropped = len(dead)
+        if self._expiry.may_expire:
+            # Another message is at the head, and may expire.
+            self._arm()
         return dropped
 
     def forget(self, seq_ids: Sequence[int]) -> None:
@@ -322,7 +326,8 @@ class Holding(Availability):
         """The backing may hold messages of the broker's last run. Some of them may expire, in any order."""
         count = self.backing.depth()
         if count:
-            self._expiry.recovered()
+            if self.selection is None or not self.selection.leaves_ready():
+                self._expiry.recovered()
             if self.selection is not None:
                 self.selection.published(-1, count)
             self._arm()

@@ -118,6 +118,10 @@ class Selection(ABC):
         """False when the queue can do without it again: nothing shelved, and no order of its own."""
         return True
 
+    def leaves_ready(self) -> bool:
+        """True when all messages stay ready in the backing, are taken from there by number, and expire only here."""
+        return False
+
     @abstractmethod
     def check_invariants(self) -> None:
         """Assert what it can know of the invariants above. For tests."""
