@@ -138,6 +138,31 @@ class BackingMachine(RuleBasedStateMachine):
         self.fetch(count_max, 1_000, ack_required=True)
 
     @some_ready
+    @rule(picks=PICKS, known=st.booleans())
+    def fetch_at(self, picks: list[int], known: bool) -> None:
+        ready = {held.seq_id: held for held in self.model.in_state(READY)}
+        pool = list(ready)
+        seq_ids = [pool[pick % len(pool)] for pick in picks] if known else self.chosen(picks, known=False)
+        expected = [ready[seq_id] for seq_id in dict.fromkeys(seq_ids) if seq_id in ready]
+        found = [(seq_id, content(entry)) for seq_id, entry in self.bq.fetch_at(seq_ids)]
+        assert found == [(held.seq_id, content(held.entry)) for held in expected]
+        self.model.take(expected, ack_required=True)
+
+    @some_ready
+    @rule(pick=st.integers(0, 99), count=st.integers(1, 20), stride=st.integers(1, 3), then=st.sampled_from("kab"))
+    def fetch_a_range_at(self, pick: int, count: int, stride: int, then: str) -> None:
+        """Neighbours from the middle: keep them, acknowledge them, or give them back."""
+        ready = [held.seq_id for held in self.model.in_state(READY)]
+        first = pick % len(ready)
+        seq_ids = ready[first : first + count : stride]
+        assert [seq_id for seq_id, _ in self.bq.fetch_at(seq_ids)] == seq_ids
+        self.model.take([self.model.messages[seq_id] for seq_id in seq_ids], ack_required=True)
+        if then == "a":
+            assert self.bq.ack(seq_ids) == self.model.settle(seq_ids, GONE)
+        elif then == "b":
+            assert self.bq.requeue(seq_ids) == self.model.settle(seq_ids, READY)
+
+    @some_ready
     @rule()
     def get_without_ack(self) -> None:
         self.fetch(1, 0, ack_required=False)

@@ -159,12 +159,17 @@ class Verbs(Driver):
         books = self.books_of(queue)
         ready = books.ready()
         chosen = self.rng.sample(ready, self.rng.randint(0, min(len(ready), 6)))
+        # Of one level: after an error those of another are given back, and are redelivered then.
+        chosen = [message for message in chosen if self._level(queue, message) == self._level(queue, chosen[0])]
         found = queue.messages.fetch_at([message.seq_id for message in chosen])
         seen = [(seq_id, content(entry)) for seq_id, entry in found]
         known = [(message.seq_id, message.content) for message in chosen]
         require(seen == known, f"{seen} were taken from {queue.name} by number, and wanted were {known}")
         self._taken(books, chosen, True)
         self.end_unit()
+
+    def _level(self, queue: OpenQueue, message: Message) -> int:
+        return min(message.entry[0].priority, queue.max_priority)
 
     def _taken(self, books: QueueBooks, taken: Sequence[Message], ack_required: bool) -> None:
         for message in taken:

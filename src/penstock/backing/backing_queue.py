@@ -16,14 +16,19 @@ Life of a message
   publish -> ready -> fetch -> pending -> ack -> gone
                         ^                   |
                         +----- requeue -----+        requeue puts it back at its original position
+  Mostly from the head: `fetch_at` is for whoever knows the number of what it wants.
 
 Invariants, true after every call (`check_invariants` asserts what an implementation can know of them)
-  1. Ready messages are fetched in the order of their seq_ids, requeued ones included.
+  1. `fetch` and its kin take ready messages in the order of their seq_ids, requeued ones included.
   2. A seq_id is ready, or pending, or gone; never two of them. depth == len + pending.
   3. A confirm token is handed out by `drain_confirmed` only when its run is safe, was acked, or was fetched without
      ack; and at most once per queue.
   4. Counters (len, depth, bytes) are never negative and equal a recount.
   5. Entries are never changed. A fetched run belongs to the caller.
+
+An OSError that comes out of a verb leaves all of them true: a publish that raises has published nothing, ack and
+requeue do not raise one, and of the verbs that read, fetch and drop have then taken nothing; dropwhile, fetchwhile and
+a purge of several levels may have ended early.
 
 Visitors and predicates must not call the backing.
 
@@ -161,6 +166,14 @@ class BackingQueue(ABC):
         At most `count_max` messages (>= 1); after the first, only as long as their bodies fit into `bytes_max`. The run
         may be shorter than it could be. With `ack_required` the messages become pending, else they are gone.
         crash: fetched messages come back marked redelivered, unless gone and that was synced.
+        """
+
+    @abstractmethod
+    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+        """Take ready messages by number, wherever they stand; they become pending, as with `fetch`.
+
+        In the order given, each once; ids that are not ready are skipped. Those behind and before them stay where they
+        are. crash: as with `fetch`.
         """
 
     @abstractmethod

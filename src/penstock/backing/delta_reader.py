@@ -6,7 +6,7 @@ the range, leaves out what is pending or gone, and joins neighbours that lie sid
 Life of the data: nothing is kept. The betas it makes go to q3, or are looked at and thrown away (browse, fold).
 
 Invariants
-  1. Every live seq_id of the part is in exactly one of `betas`, `outdated`, `missing`, or is pending.
+  1. Every live seq_id of the part is in exactly one of `betas`, `outdated`, `missing`, or is pending, or is a stray.
   2. A slot that is damaged or was never written makes its message `missing`; nothing is guessed.
   3. Transient messages below the threshold are from before the last start: `outdated`, and not counted by anybody.
 
@@ -16,7 +16,7 @@ A crash has nothing to leave: no state is held. It changes nothing, neither on d
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import final
 
 from penstock.backing.msg_status import MsgStatus, status_at
@@ -113,10 +113,19 @@ def read_delta(
     stop: int,
     transient_threshold: int,
     next_deliver_seq_id: int,
+    strays: Container[int] = (),
+    marked: Container[int] = (),
+    wanted: Sequence[int] | None = None,
 ) -> DeltaPart:
-    """What the index says about start..stop-1."""
+    """What the index says about start..stop-1, or about some of these. Strays and what is pending are no part of it.
+
+    What is marked was delivered before, whatever its slot says.
+    """
     part = DeltaPart()
-    runs = live.live_runs(start, stop)
+    if wanted is None:
+        runs = live.live_runs(start, stop)
+    else:
+        runs = [(seq_id, 1) for seq_id in wanted if live.is_live(seq_id)]
     if not runs:
         return part
     slots: list[Slot | None]
@@ -128,7 +137,7 @@ def read_delta(
     open_run: SlotRun | None = None
     for first, count in runs:
         for seq_id in range(first, first + count):
-            if seq_id in pending:
+            if seq_id in pending or seq_id in strays:
                 continue
             slot = slots[seq_id - start]
             if slot is None:
@@ -137,7 +146,7 @@ def read_delta(
             if seq_id < transient_threshold and not slot[1] & places.PERSISTENT:
                 part.outdated.append(seq_id)
                 continue
-            delivered = seq_id < next_deliver_seq_id or slot[1] & places.DELIVERED != 0
+            delivered = seq_id < next_deliver_seq_id or slot[1] & places.DELIVERED != 0 or seq_id in marked
             if open_run is not None:
                 if open_run.takes(seq_id, slot, delivered):
                     continue
@@ -146,3 +155,19 @@ def read_delta(
     if open_run is not None:
         part.betas.append(open_run.status())
     return part
+
+
+def first_stretch(
+    live: LiveMap, pending: Container[int], strays: Container[int], start: int, stop: int
+) -> tuple[int, int]:
+    """The first numbers of start..stop-1 that have no hole between them: from, and up to; (stop, stop) without any."""
+    first, last = live.first_run(start, stop)
+    while first < last:
+        at = first
+        while at < last and not (at in pending or at in strays):
+            at += 1
+        if at > first:
+            return first, at
+        # A hole: go on behind it.
+        first, last = live.first_run(first + 1, stop)
+    return stop, stop

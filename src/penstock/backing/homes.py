@@ -11,6 +11,8 @@ Invariants
   1. A body is written here at most once, and never when it is on disk already.
   2. A body that fails its checksum is never handed out: `read` has None in its place.
   3. Each message in a shared store holds one reference there, from `keep_large` or `write_out` to `release`.
+  4. After an OSError the runs that were given are as they were; what was written in vain is garbage in a file.
+  5. Once `open_shared` was called, `keep_large` and `release` do not raise OSError.
 
 Crash: transient bodies are wiped at the next start; bodies in the queue's store count from the checkpoint on that
 names them. It does not know the order of messages, nor who waits for what.
@@ -18,9 +20,10 @@ names them. It does not know the order of messages, nor who waits for what.
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
 from penstock.backing.msg_status import MsgStatus
 from penstock.files import File
@@ -35,6 +38,8 @@ from penstock.store.places import StoreError
 from penstock.store.queue_index import QueueIndex
 from penstock.store.queue_store import QueueStore
 from penstock.store.segment_files import Post
+
+log: Final = logging.getLogger("penstock.store")
 
 
 @final
@@ -77,6 +82,11 @@ class Homes:
         store = self._large(True)
         self.writes += len(entries)
         return array("q", [store.put(entry[0], entry[1]) for entry in entries])
+
+    def open_shared(self) -> None:
+        """Before the first message comes: no publish shall find out in its middle that there is no shared store."""
+        if self.embed_below > 0:
+            self._large(True)
 
     def _large(self, persistent: bool) -> MessageStore:
         if persistent:
@@ -189,6 +199,22 @@ class Homes:
             found.extend(self._read_queue_store(status))
         return found
 
+    def read_one(self, status: MsgStatus, index: int) -> Entry | None:
+        """One message of a run, for who wants messages out of order: as `read`, but its neighbours are left alone."""
+        self.reads += 1
+        try:
+            if status.msg_in_store == places.JOURNAL:
+                place = status.place
+                item = self.journal.read_one(place.segment, place.pos, status.entry + index)
+                return None if item is None else (item[0], item[1], status.msg_props)
+            assert status.addresses is not None
+            if status.msg_in_store == places.MSG_STORE:
+                envelope, body = self._large(status.is_persistent).read(status.addresses[index])
+                return envelope, body, status.msg_props
+        except (RottenBatch, StoreError):
+            return None
+        return self._read_record(status.place.segment, status.addresses[index], status, index)
+
     def _read_journal(self, status: MsgStatus) -> Sequence[tuple[Envelope, bytes] | None]:
         try:
             batch = self.journal.read_batch(status.place.segment, status.place.pos)
@@ -209,7 +235,7 @@ class Homes:
             return [self._read_record(segment, addresses[index], status, index) for index in range(status.count)]
 
     def _read_record(self, segment: int, offset: int, status: MsgStatus, index: int) -> Entry | None:
-        """One of several of which some are damaged."""
+        """One message in the queue's store; None when it is damaged."""
         try:
             record = self.store.read(segment, offset, 1, status.seq_id + index)[0]
         except (StoreError, OSError) as error:
@@ -241,19 +267,29 @@ class Homes:
         return doomed
 
     def delete_segments(self, segments: list[int]) -> None:
+        """Remove the files of doomed segments. One that cannot be removed now stays doomed."""
         for segment in segments:
-            if segment not in self.index_segments:
-                self.index.delete_segment(segment)
-            if segment not in self.store_segments:
-                self.store.delete_segment(segment)
+            try:
+                if segment not in self.index_segments:
+                    self.index.delete_segment(segment)
+                if segment not in self.store_segments:
+                    self.store.delete_segment(segment)
+            except OSError as error:
+                self._doomed.append(segment)
+                log.warning("a file of %s that nobody needs cannot be removed now: %s", self.folder, error)
 
     def delete_all(self) -> None:
-        """Remove every file of the queue."""
+        """Remove every file of the queue. What cannot be removed is left to the next start."""
         self.index_segments.clear()
         self.store_segments.clear()
-        self.index.delete_all()
-        self.store.delete_all()
-        self._node.files.remove_dir(self.folder)
+        try:
+            try:
+                self.index.delete_all()
+            finally:
+                self.store.delete_all()
+            self._node.files.remove_dir(self.folder)
+        except OSError as error:
+            log.warning("%s is deleted, but its files cannot be removed now: %s", self.folder, error)
 
     # --- checkpoint ---------------------------------------------------------------------------------
 
@@ -267,6 +303,8 @@ class Homes:
         self.store.synced()
 
     def give_back(self) -> None:
-        """The queue idles: write buffers, close files."""
-        self.index.close()
-        self.store.close()
+        """The queue idles: write buffers, close files. After an OSError the buffers have what was not written."""
+        try:
+            self.index.close()
+        finally:
+            self.store.close()

@@ -5,6 +5,7 @@ by the first seq_id of each. Settling a run that was fetched together costs the 
 settling a part of it cuts the run. Messages in the middle of a run are found through buckets of neighbouring seq_ids.
 
 Life of the data: `record` at a fetch; `remove` at an ack, `take_back` at a requeue; `evict` when RAM gets scarce.
+A second one of these keeps what came back and found no place among the ready messages (`zones.strays`): `hold`.
 
 Invariants
   1. Runs do not overlap, and none is longer than a bucket.
@@ -19,7 +20,7 @@ It does not write rows and does not know consumers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import nlargest
+from itertools import islice
 from typing import Final, final
 
 from penstock.backing.homes import Homes
@@ -32,6 +33,8 @@ Settled = tuple[int, int, int, bool]
 
 # Seq_ids per bucket: as many as a consumer is given at once.
 BUCKET: Final = 256
+# Runs that an eviction looks at besides those that it is to let go.
+EVICT_LOOK: Final = 64
 
 
 @final
@@ -46,7 +49,8 @@ class PendingAcks:
         self._homes = homes
         self._runs: dict[int, MsgStatus] = {}
         self._starts: dict[int, set[int]] = {}
-        self._in_ram: set[int] = set()
+        # In the order in which they were handed out: eviction looks at the rear only, however many there are.
+        self._in_ram: dict[int, None] = {}
 
     def __contains__(self, seq_id: object) -> bool:
         return isinstance(seq_id, int) and self._find(seq_id) is not None
@@ -82,7 +86,7 @@ class PendingAcks:
         self.count += run.count
         self.size_bytes += run.size_bytes
         if run.msg is not None:
-            self._in_ram.add(first)
+            self._in_ram[first] = None
             self._ram_count += run.count
             self.ram_bytes += run.size_bytes
 
@@ -97,7 +101,7 @@ class PendingAcks:
         self.count -= run.count
         self.size_bytes -= run.size_bytes
         if run.msg is not None:
-            self._in_ram.discard(first)
+            self._in_ram.pop(first, None)
             self._ram_count -= run.count
             self.ram_bytes -= run.size_bytes
 
@@ -121,6 +125,10 @@ class PendingAcks:
         while status.count > BUCKET:
             self._add(status.split_front(BUCKET))
         self._add(status)
+
+    def hold(self, run: MsgStatus) -> None:
+        """A run as it is; one that was taken out of such a place before, or a part of one."""
+        self._add(run)
 
     # --- settling -------------------------------------------------------------------------------------
 
@@ -176,13 +184,30 @@ class PendingAcks:
                 start += count
         return runs
 
+    def parts(self, seq_ids: Sequence[int]) -> list[MsgStatus]:
+        """Copies of runs for some messages, in order of seq_ids; unknown ids are skipped, and nothing changes."""
+        found: list[MsgStatus] = []
+        for start, end in spans(seq_ids):
+            while start < end:
+                run = self._find(start)
+                if run is None:
+                    start += 1
+                    continue
+                count = min(end, run.seq_id + run.count) - start
+                found.append(run.part_for(start, count))
+                start += count
+        return found
+
     # --- memory -------------------------------------------------------------------------------------
 
     def evict(self, quota: int) -> int:
         """Let go of bodies, the youngest first (VQ-15); return how many."""
         evicted = 0
-        for first in nlargest(quota, self._in_ram):
+        # Some more than wanted: the youngest may not be written yet.
+        for first in sorted(islice(reversed(self._in_ram), quota + EVICT_LOOK), reverse=True):
             run = self._runs[first]
+            if evicted >= quota:
+                break
             if not run.is_written():
                 continue
             count = min(run.count, quota - evicted)
@@ -196,8 +221,6 @@ class PendingAcks:
                 part.forget_bodies()
                 self._add(part)
             evicted += count
-            if evicted >= quota:
-                break
         return evicted
 
     # --- looking ------------------------------------------------------------------------------------
@@ -209,6 +232,10 @@ class PendingAcks:
     def seq_ids(self) -> list[int]:
         """All of them, in order."""
         return [seq_id for run in self.runs() for seq_id in range(run.seq_id, run.seq_id + run.count)]
+
+    def first(self) -> MsgStatus:
+        """The run with the lowest seq_id; there is one. Not to be changed."""
+        return self._runs[min(self._starts[min(self._starts)])]
 
     def count_between(self, start: int, stop: int) -> int:
         """How many there are in a stretch. Looks at every run."""
@@ -222,7 +249,7 @@ class PendingAcks:
             return None
         if run.msg is not None:
             return run.msg[run.start + seq_id - run.seq_id]
-        return self._homes.read(run.part_for(seq_id, 1))[0]
+        return self._homes.read_one(run, seq_id - run.seq_id)
 
     def persistent_runs(self) -> list[MsgStatus]:
         """Runs of the persistent messages, in order; not to be changed."""

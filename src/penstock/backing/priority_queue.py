@@ -17,6 +17,9 @@ Invariants
   2. A token that was given for messages of several levels is handed out once, when each of them has made its part safe.
   3. Work that a level hands to its callback is run on that level, under the name of this implementation.
   4. A level that is opened late is told what the others were told: lazy or not, and how much RAM.
+  5. An OSError of a publish has published nothing: levels are opened before the first message goes in, and a level that
+     is open takes what it is given. A purge, dropwhile or fetchwhile may have done its work in the higher levels. A
+     fetch_at gives back what it has taken.
 
 As in RabbitMQ, on purpose: levels starve, since a lower one is served only while all above it are empty. And messages
 are dropped or expire from the head only, where the head is what would be fetched next: an expired message stays behind
@@ -121,6 +124,8 @@ class PriorityBackingQueue(BackingQueue):
         if len(by_level) == 1:
             # The list as it came: an inner backing may know it again in the next queue that gets it.
             return self._publish_to(self._levels.of_priority(entries[0][0].priority), entries, confirm)
+        for level in by_level:
+            self._opened(level)
         if confirm is not None:
             confirm = SplitConfirm(confirm, len(by_level))
         firsts = [self._publish_to(level, part, confirm) for level, part in by_level.items()]
@@ -167,6 +172,21 @@ class PriorityBackingQueue(BackingQueue):
                     run.first_seq_id |= base
                     return run
         return None
+
+    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+        wanted = list(dict.fromkeys(seq_ids))
+        found: dict[int, Entry] = {}
+        for base, backing in self._levels.open:
+            inner = [seq_id & INNER_MASK for seq_id in wanted if seq_id & ~INNER_MASK == base]
+            if inner:
+                try:
+                    taken = backing.fetch_at(inner)
+                except OSError:
+                    self.requeue(list(found))
+                    raise
+                for seq_id, entry in taken:
+                    found[base | seq_id] = entry
+        return [(seq_id, found[seq_id]) for seq_id in wanted if seq_id in found]
 
     def drop(self, ack_required: bool) -> DropResult | None:
         for base, backing in self._levels.open:

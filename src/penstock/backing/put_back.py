@@ -4,34 +4,110 @@ What it owns: nothing; it works on the zones of a queue. What comes back is olde
 so it mostly goes to the front of q4. But messages that came back before may have been paged out meanwhile, so any zone
 can be the right one.
 
-Life of the data: taken out of the pending ones as runs, in order of seq_ids; put in here; ready again.
+Life of the data: taken out of the pending ones as runs, in order of seq_ids; put in here; ready again. A place among
+betas asks for a write, one among alphas may ask for a read. When the disk cannot do that, the run becomes a stray:
+ready as well, and kept as it is, in RAM if it was there. At the head there is room for it without a write; `let_in`
+puts it there when it is next, and `retry` tries the right place again.
 
 Invariants
-  1. Those of `zones` hold after each run.
+  1. Those of `zones` hold after each run, also after one that could not be placed.
   2. A body is read only for a place among alphas; behind them a beta stays a beta (C-15).
   3. What has to stand among betas leaves RAM; it is written first if it has to be.
+  4. No message that comes in here is lost or pending when the disk fails: it is in its zone, or a stray.
 
 Crash: the messages are ready after the next start anyway. It does not count deliveries and writes no rows.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect
 from collections import deque
+from typing import Final
 
 from penstock.backing.msg_status import MsgStatus
 from penstock.backing.zones import Zones
+
+log: Final = logging.getLogger("penstock.store")
 
 
 def put_back(zones: Zones, runs: list[MsgStatus]) -> None:
     """Requeue (VQ-9): runs in order, each where its seq_ids belong. What is in RAM may have to leave it."""
     for status in runs:
-        zones.ready_count += status.count
-        zones.ready_bytes += status.size_bytes
-        _put_one(zones, status)
+        had_strays = zones.strays.count > 0
+        try:
+            _put(zones, status)
+        except OSError as error:
+            # As long as there are strays, more of them are no news.
+            if not had_strays:
+                log.error("messages that came back to %s have to wait for the disk: %s", zones.homes.folder, error)
 
 
-def _put_one(zones: Zones, status: MsgStatus) -> None:
+# --- strays -------------------------------------------------------------------------------------------
+
+
+def head_of(zones: Zones) -> MsgStatus | None:
+    """The run at the head, be it a stray or not; nothing is read."""
+    head = zones.head()
+    if zones.strays.count:
+        first = zones.strays.first()
+        if head is None or first.seq_id < head.seq_id:
+            return first
+    return head
+
+
+def head_in_ram(zones: Zones) -> MsgStatus | None:
+    """The run at the head of q4, with its bodies, after strays that stand before it were let in."""
+    while True:
+        let_in(zones)
+        head = zones.head_in_ram()
+        # What stood at the head may have been damaged, so that a stray is next.
+        if head is head_of(zones):
+            return head
+
+
+def let_in(zones: Zones) -> None:
+    """Strays that stand before all other messages go to the head. An error leaves them strays."""
+    while zones.strays.count and head_of(zones) is zones.strays.first():
+        _put(zones, _first_stray(zones))
+
+
+def retry(zones: Zones) -> None:
+    """The disk may work again: put strays where they belong, until it turns out that it does not."""
+    try:
+        while zones.strays.count:
+            _put(zones, _first_stray(zones))
+    except OSError:
+        # Said when they became strays.
+        return
+
+
+def _first_stray(zones: Zones) -> MsgStatus:
+    first = zones.strays.first()
+    return zones.strays.take_back(range(first.seq_id, first.seq_id + first.count))[0]
+
+
+# --- places -------------------------------------------------------------------------------------------
+
+
+def _put(zones: Zones, status: MsgStatus) -> None:
+    """Put a run where it belongs. After an OSError what of it is not there is a stray."""
+    zones.ready_count += status.count
+    zones.ready_bytes += status.size_bytes
+    waiting = [status]
+    try:
+        _put_all(zones, waiting)
+    except OSError:
+        for part in waiting:
+            zones.ready_count -= part.count
+            zones.ready_bytes -= part.size_bytes
+            zones.strays.hold(part)
+        raise
+
+
+def _put_all(zones: Zones, waiting: list[MsgStatus]) -> None:
+    """Put the one run that waits where it belongs; an error leaves those parts waiting that have no place yet."""
+    status = waiting[0]
     seq_id = status.seq_id
     if not zones.q3 or seq_id < zones.q3[0].seq_id:
         _put_into_q4(zones, status)
@@ -41,13 +117,16 @@ def _put_one(zones: Zones, status: MsgStatus) -> None:
     elif zones.q2 and seq_id > zones.q2[0].seq_id:
         _put_betas(zones, zones.q2, status)
     elif zones.delta_count and seq_id >= zones.delta_start:
-        for part in _as_betas(zones, status):
-            zones.to_delta(part)
+        waiting[:] = _on_disk(zones, status)
+        while waiting:
+            # It keeps its bodies until its slots are there, too.
+            zones.to_delta(waiting[0])
+            del waiting[0]
     else:
+        _put_betas(zones, zones.q3, status)
         if zones.delta_count:
             # The delta may begin with a hole that these fill; it begins behind them now.
             zones.delta_start = max(zones.delta_start, status.last_seq_id() + 1)
-        _put_betas(zones, zones.q3, status)
 
 
 def _last_on_disk(zones: Zones) -> int:
@@ -58,7 +137,8 @@ def _last_on_disk(zones: Zones) -> int:
 
 
 def _put_betas(zones: Zones, zone: deque[MsgStatus], status: MsgStatus) -> None:
-    for part in _as_betas(zones, status):
+    for part in _on_disk(zones, status):
+        part.forget_bodies()
         insert_in_order(zone, part)
 
 
@@ -77,17 +157,14 @@ def _put_into_q4(zones: Zones, status: MsgStatus) -> None:
         _put_into_ram(zones, zones.q4, status)
 
 
-def _as_betas(zones: Zones, status: MsgStatus) -> list[MsgStatus]:
-    if status.msg is None:
+def _on_disk(zones: Zones, status: MsgStatus) -> list[MsgStatus]:
+    """The run with its bodies on disk, in parts that each lie in one file; they may be in RAM as well."""
+    if status.msg is None or status.can_forget_bodies():
         return [status]
     if not status.is_written():
         # Its batch is still gathering, and what stands behind it has left RAM: it cannot wait.
-        parts = zones.homes.move_home(status)
-    else:
-        parts = [status] if status.can_forget_bodies() else zones.homes.write_out(status)
-    for part in parts:
-        part.forget_bodies()
-    return parts
+        return zones.homes.move_home(status)
+    return zones.homes.write_out(status)
 
 
 def insert_in_order(zone: deque[MsgStatus], status: MsgStatus) -> None:

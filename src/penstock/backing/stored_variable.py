@@ -19,6 +19,7 @@ from typing import final
 
 from penstock.backing import zone_views
 from penstock.backing.msg_status import MsgStatus, readable_parts
+from penstock.backing.pending_acks import PendingAcks
 from penstock.backing.variable import VariableBackingQueue
 from penstock.files import File
 from penstock.store import places
@@ -59,13 +60,14 @@ class StoredVariable(StoredQueue):
         state.delivery_counts = dict(queue.tail.delivery_counts)
         state.index_segments = dict(queue.homes.index_segments)
         state.home_below = self._home_below
-        runs = queue.pending.persistent_runs()
+        strays = queue.zones.strays
+        runs = [*queue.pending.persistent_runs(), *strays.persistent_runs()]
         for status in zone_views.runs_in_ram(queue.zones):
             if status.is_persistent:
                 runs.append(status)
             else:
                 state.live.remove(status.seq_id, status.count)
-        for status in queue.pending.transient_runs():
+        for status in [*queue.pending.transient_runs(), *strays.transient_runs()]:
             state.live.remove(status.seq_id, status.count)
         transients = queue.homes.transients
         transients.remove(transients.low, queue.live.low - transients.low)
@@ -105,7 +107,8 @@ class StoredVariable(StoredQueue):
         self._first_later = (stop, segment)
         self._first_unread = stop
         self._move_ready(segment, start, stop)
-        self._move_pending(segment, start, stop)
+        self._move_held(queue.pending, segment, start, stop)
+        self._move_held(queue.zones.strays, segment, start, stop)
         self._move_delta(segment, start, stop)
         seq_id, later = self._first_later
         if self._first_unread < seq_id:
@@ -172,12 +175,12 @@ class StoredVariable(StoredQueue):
                 part.forget_bodies()
         return parts
 
-    def _move_pending(self, segment: int, start: int, stop: int) -> None:
-        pending = self._queue.pending
-        for status in pending.runs_between(start, stop):
+    def _move_held(self, held: PendingAcks, segment: int, start: int, stop: int) -> None:
+        """What is pending, or a stray."""
+        for status in held.runs_between(start, stop):
             if self._lies_in(status, segment):
                 for part in self._moved(status):
-                    pending.replace(part)
+                    held.replace(part)
 
     def _move_delta(self, segment: int, start: int, stop: int) -> None:
         zones = self._queue.zones

@@ -12,6 +12,7 @@ Invariants
   2. A persistent message has its row in the open batch when the call returns, and its body there or in the shared
      store.
   3. A run is joined to the last one only if both lie in one place, side by side, and expire together.
+  4. No publish raises OSError: nothing is written here that could not wait (`Homes.open_shared` was called before).
 
 Crash: what the journal had synced is there; the rest was not confirmed. It does not page and does not confirm.
 """
@@ -43,8 +44,7 @@ class Tail:
         # Live persistent messages, ready and pending.
         self.persistent_count = 0
         self.persistent_bytes = 0
-        # How often a delivery failed, of messages that came back; 0 for those that were published as delivered.
-        self.delivery_counts: dict[int, int] = {}
+        self.delivery_counts = zones.delivery_counts
         self._homes = homes
         self._zones = zones
         self._queue_no = queue_no

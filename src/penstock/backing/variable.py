@@ -13,6 +13,10 @@ Invariants
   3. A persistent message of a durable queue has a PUBLISHED row before anything else happens to it, and one more row
      when it is gone.
   4. A token comes out of `drain_confirmed` when the batch with its run is durable; at once for what is not persistent.
+  5. An OSError leaves all of this true, and every message ready or pending, or gone if the verb was to remove it. Only
+     verbs that must read raise one: fetch and its kin, browse, fold, ackfold, purge. What was not reached then is as
+     before: a fetch has taken nothing, a purge has removed nothing, dropwhile and fetchwhile have ended early. Publish,
+     ack, requeue and paging keep in RAM what cannot be written; requeue keeps what cannot be read as it is.
 
 Crash: persistent messages of durable queues come back as far as the journal was synced, all marked redelivered, with
 their seq_ids; the next seq_id is higher than any of theirs. Transient messages are gone. It does not know consumers,
@@ -43,7 +47,8 @@ from penstock.backing.msg_status import MsgStatus
 from penstock.backing.owed_confirms import OwedConfirms
 from penstock.backing.paging import INFINITE, Paging, PagingOptions
 from penstock.backing.pending_acks import PendingAcks, Settled
-from penstock.backing.put_back import put_back
+from penstock.backing.picking import order_given, pick
+from penstock.backing.put_back import head_in_ram, head_of, put_back, retry
 from penstock.backing.rates import Rates
 from penstock.backing.tail import Tail
 from penstock.backing.zones import Zones
@@ -56,6 +61,8 @@ log: Final = logging.getLogger("penstock.store")
 
 # What a position in RAM costs: a MsgStatus and its place.
 POSITION_BYTES: Final = 320
+# Neighbours that a fold looks at together.
+FOLD_AT_ONCE: Final = 256
 
 
 class VariableBackingQueue(BackingQueue):
@@ -85,6 +92,8 @@ class VariableBackingQueue(BackingQueue):
         self._owed = OwedConfirms(homes.journal, self.KIND, callback)
         # Index segments below were looked at, and their files removed when nothing was left.
         self._swept_segment = 0
+        if self.durable:
+            homes.open_shared()
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -109,6 +118,7 @@ class VariableBackingQueue(BackingQueue):
             # That must not keep a queue alive. Its large bodies stay until the next start counts who wants them.
             log.warning("%s is deleted, but not all that it refers to could be found: %s", self.homes.folder, error)
         self.zones.clear()
+        self.zones.strays.remove(self.zones.strays.seq_ids())
         self.pending.remove(self.pending.seq_ids())
         self.live.remove(self.live.low, max(0, self.tail.next_seq_id - self.live.low))
         self.tail.persistent_count = self.tail.persistent_bytes = 0
@@ -157,9 +167,16 @@ class VariableBackingQueue(BackingQueue):
 
     def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
         assert self.is_empty(), "publish_delivered needs a queue without ready messages"
-        first = self.publish(envelope, bodies, props)
-        while not self.is_empty():
-            self.fetch(len(bodies), sum(map(len, bodies)), True)
+        first = self.tail.next_seq_id
+        persistent = self.tail.publish(envelope, bodies, props, False)
+        if props is not None and props.confirm is not None:
+            self._owed.add(props.confirm, persistent)
+        # Before anything is paged out: nothing has to be read.
+        q4 = self.zones.q4
+        while q4:
+            status = self.zones.take(q4[0].count)
+            self._hand_out(status, status.entries(), True)
+        self._published(len(bodies))
         return first
 
     def _published(self, count: int) -> None:
@@ -178,14 +195,13 @@ class VariableBackingQueue(BackingQueue):
     def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
         assert count_max >= 1
         zones = self.zones
-        head = zones.head_in_ram()
+        head = head_in_ram(zones) if zones.strays.count else zones.head_in_ram()
         if head is None:
             return None
         status = zones.take(head.count_within(count_max, bytes_max))
         first = status.seq_id
         redelivered = status.is_delivered
         entries = status.entries()
-        # Before it is handed out: what is pending may be cut at once, when RAM is scarce.
         bytes_left = bytes_max - status.size_bytes
         self._hand_out(status, entries, ack_required)
         q4 = zones.q4
@@ -203,7 +219,27 @@ class VariableBackingQueue(BackingQueue):
                 bytes_left -= status.size_bytes
                 self._hand_out(status, more, ack_required)
                 entries = entries + more
+        if ack_required and self.pending.ram_count() > self.paging.options.slack and self.paging.is_over():
+            self.paging.reduce(2 * len(entries))
         return Run(first, entries, redelivered)
+
+    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+        found: dict[int, Entry] = {}
+        border = self.zones.next_deliver_seq_id
+        counts = self.tail.delivery_counts
+        for status in pick(self.zones, sorted(set(seq_ids))):
+            seq_id = status.seq_id
+            entries = status.entries()
+            for entry in entries:
+                found[seq_id] = entry
+                if seq_id >= border:
+                    counts.setdefault(seq_id, 0)
+                seq_id += 1
+            self.rates.outs += status.count
+            self._made_pending(status, entries)
+        if found and self.pending.ram_count() > self.paging.options.slack and self.paging.is_over():
+            self.paging.reduce(2 * len(found))
+        return order_given(seq_ids, found)
 
     def _hand_out(self, status: MsgStatus, entries: list[Entry], ack_required: bool) -> None:
         """A run leaves the head: it is pending now, or gone."""
@@ -214,14 +250,15 @@ class VariableBackingQueue(BackingQueue):
             zones.next_deliver_seq_id = end
         self.rates.outs += count
         if ack_required:
-            if status.is_persistent:
-                self._journal.settle(rows.DELIVERED, self.queue_no, status.seq_id, count, status.size_bytes)
-            self.pending.record(status, entries)
-            self.rates.ack_ins += count
-            if self.pending.ram_count() > self.paging.options.slack and self.paging.is_over():
-                self.paging.reduce(2 * count)
+            self._made_pending(status, entries)
         else:
             self._gone(status, rows.FETCHED)
+
+    def _made_pending(self, status: MsgStatus, entries: list[Entry]) -> None:
+        if status.is_persistent:
+            self._journal.settle(rows.DELIVERED, self.queue_no, status.seq_id, status.count, status.size_bytes)
+        self.rates.ack_ins += status.count
+        self.pending.record(status, entries)
 
     def _gone(self, status: MsgStatus, kind: int) -> None:
         """A run that was ready does not exist any more."""
@@ -244,6 +281,7 @@ class VariableBackingQueue(BackingQueue):
                     tail.delivery_counts.pop(seq_id, None)
         if self.homes.index_segments or self.homes.store_segments:
             self.sweep()
+            self._sweep_between(settled)
         return total
 
     def sweep(self) -> None:
@@ -256,6 +294,22 @@ class VariableBackingQueue(BackingQueue):
                     self.homes.doom_segment(number)
             if not self.durable:
                 self.homes.delete_segments(self.homes.doomed())
+
+    def _sweep_between(self, settled: list[Settled]) -> None:
+        """The same for stretches that are gone before those in front of them."""
+        low = self.live.low
+        slots = self.live.slots
+        homes = self.homes
+        for first, count, _, _ in settled:
+            if first + count <= low:
+                continue
+            for number in range(first // slots, (first + count - 1) // slots + 1):
+                if self.live.segment_is_gone(number) and (
+                    number in homes.index_segments or number in homes.store_segments
+                ):
+                    homes.doom_segment(number)
+                    if not self.durable:
+                        homes.delete_segments(homes.doomed())
 
     def _lost(self, status: MsgStatus) -> None:
         """Messages are damaged on disk: they are named, and taken out of the books."""
@@ -278,12 +332,16 @@ class VariableBackingQueue(BackingQueue):
 
     def dropwhile(self, predicate: PropsPredicate) -> int:
         dropped = 0
+        zones = self.zones
         while True:
-            head = self.zones.head()
+            head = head_of(zones)
             # All messages of a run expire together.
             if head is None or not predicate(self.head_props()):
                 return dropped
-            status = self.zones.take(head.count)
+            if zones.strays.count and head.seq_id in zones.strays:
+                status = zones.strays.take_back(range(head.seq_id, head.seq_id + head.count))[0]
+            else:
+                status = zones.take(head.count)
             dropped += status.count
             self.rates.outs += status.count
             self._gone(status, rows.EXPIRED)
@@ -291,11 +349,11 @@ class VariableBackingQueue(BackingQueue):
     def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
         fetched = 0
         while True:
-            head = self.zones.head()
+            head = head_of(self.zones)
             if head is None or not predicate(self.head_props()):
                 return fetched
             seq_id = head.seq_id
-            head = self.zones.head_in_ram()
+            head = head_in_ram(self.zones)
             if head is None or head.seq_id != seq_id:
                 # That one was damaged. The next is to be judged by its own props.
                 continue
@@ -305,7 +363,7 @@ class VariableBackingQueue(BackingQueue):
             fetched += 1
 
     def head_props(self) -> MessageProps | None:
-        head = self.zones.head()
+        head = head_of(self.zones)
         if head is None:
             return None
         return head.msg_props if head.msg is None else head.msg[head.start][2]
@@ -313,20 +371,46 @@ class VariableBackingQueue(BackingQueue):
     def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
         assert count_max >= 1
         while True:
-            status = zone_views.run_at(self.zones, from_seq_id)
-            if status is None:
+            runs = zone_views.neighbours_at(self.zones, from_seq_id, count_max)
+            for stray in self.zones.strays.runs() if self.zones.strays.count else []:
+                if stray.last_seq_id() >= from_seq_id and (not runs or stray.seq_id < runs[0].seq_id):
+                    runs = [stray]
+                    break
+            if not runs:
                 return None
-            first = max(from_seq_id, status.seq_id)
-            rest = status.part_for(first, status.last_seq_id() + 1 - first)
-            rest = rest.part_for(first, rest.count_within(count_max, bytes_max))
-            entries = [entry for entry in zone_views.bodies_of(self.zones, rest) if entry is not None]
-            if len(entries) == rest.count:
-                return Run(first, entries, status.is_delivered)
-            # Damaged ones among them: one at a time, until there is one that is not.
-            if rest.count > 1:
-                count_max = 1
+            first = max(from_seq_id, runs[0].seq_id)
+            entries = self._looked_at(runs, first, count_max, bytes_max)
+            if entries:
+                return Run(first, entries, runs[0].is_delivered)
+            # It is damaged. So may be those behind it: one at a time, until there is one that is not.
+            from_seq_id = first + 1
+            count_max = 1
+
+    def _looked_at(self, runs: list[MsgStatus], first: int, count_max: int, bytes_max: int) -> list[Entry]:
+        """Messages of neighbouring runs, up to the first damaged one."""
+        entries: list[Entry] = []
+        bytes_left = bytes_max
+        for status in runs:
+            at = first + len(entries)
+            rest = status if at == status.seq_id else status.part_for(at, status.last_seq_id() + 1 - at)
+            if entries and (rest.is_delivered != runs[0].is_delivered or rest.size_of(0) > bytes_left):
+                break
+            count = rest.count_within(count_max - len(entries), bytes_left)
+            is_cut = count < rest.count
+            if is_cut:
+                rest = rest.part_for(at, count)
+            bytes_left -= rest.size_bytes
+            if count_max == 1 and rest.msg is None:
+                # Who asks for one message jumps; who walks asks for more.
+                found = [self.homes.read_one(rest, 0)]
             else:
-                from_seq_id = first + 1
+                found = zone_views.bodies_of(self.zones, rest)
+            if None in found:
+                found = found[: found.index(None)]
+            entries.extend([entry for entry in found if entry is not None])
+            if is_cut or len(found) < count or len(entries) >= count_max:
+                break
+        return entries
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -364,11 +448,13 @@ class VariableBackingQueue(BackingQueue):
     # --- all messages -----------------------------------------------------------------------------
 
     def purge(self) -> int:
-        purged = self.zones.ready_count
+        purged = len(self)
         if purged == 0:
             return 0
+        strays = self.zones.strays
         if self.pending.count == 0:
             self._release_ready()
+            strays.remove(strays.seq_ids())
             size = self.tail.persistent_bytes
             low = self.live.low
             length = self.tail.next_seq_id - low
@@ -381,7 +467,8 @@ class VariableBackingQueue(BackingQueue):
             self.tail.delivery_counts.clear()
             self.sweep()
             return purged
-        for status in [*zone_views.runs_in_ram(self.zones), *zone_views.delta_runs(self.zones)]:
+        ready = [*zone_views.runs_in_ram(self.zones), *zone_views.delta_runs(self.zones)]
+        for status in [*ready, *strays.take_back(strays.seq_ids())]:
             self._gone(status, rows.PURGED)
         self.zones.clear()
         # What the delta did not show: damaged slots, and transient messages of an earlier life.
@@ -396,40 +483,43 @@ class VariableBackingQueue(BackingQueue):
         return self._settle(self.pending.remove(self.pending.seq_ids()), rows.DROPPED)
 
     def fold(self, visit: FoldVisitor) -> None:
-        waiting = self.pending.seq_ids()
+        waiting = sorted([*self.pending.seq_ids(), *self.zones.strays.seq_ids()])
         index = 0
-        status = zone_views.run_at(self.zones, 0)
-        while status is not None:
-            seq_id = status.seq_id
-            for entry in zone_views.bodies_of(self.zones, status):
-                while index < len(waiting) and waiting[index] < seq_id:
-                    if not self._visit_pending(waiting[index], visit):
+        runs = zone_views.neighbours_at(self.zones, 0, FOLD_AT_ONCE)
+        while runs:
+            for status in runs:
+                seq_id = status.seq_id
+                for entry in zone_views.bodies_of(self.zones, status):
+                    while index < len(waiting) and waiting[index] < seq_id:
+                        if not self._visit_waiting(waiting[index], visit):
+                            return
+                        index += 1
+                    if entry is not None and not visit(seq_id, entry, False):
                         return
-                    index += 1
-                if entry is not None and not visit(seq_id, entry, False):
-                    return
-                seq_id += 1
-            status = zone_views.run_at(self.zones, seq_id)
+                    seq_id += 1
+            runs = zone_views.neighbours_at(self.zones, runs[-1].last_seq_id() + 1, FOLD_AT_ONCE)
         for seq_id in waiting[index:]:
-            if not self._visit_pending(seq_id, visit):
+            if not self._visit_waiting(seq_id, visit):
                 return
 
-    def _visit_pending(self, seq_id: int, visit: FoldVisitor) -> bool:
-        entry = self.pending.entry(seq_id)
-        return entry is None or visit(seq_id, entry, True)
+    def _visit_waiting(self, seq_id: int, visit: FoldVisitor) -> bool:
+        """Show a message that stands in no zone: a pending one, or a stray."""
+        pending = seq_id in self.pending
+        entry = self.pending.entry(seq_id) if pending else self.zones.strays.entry(seq_id)
+        return entry is None or visit(seq_id, entry, pending)
 
     def __len__(self) -> int:
-        return self.zones.ready_count
+        return self.zones.ready_count + self.zones.strays.count
 
     def is_empty(self) -> bool:
-        return self.zones.ready_count == 0
+        return self.zones.ready_count == 0 and self.zones.strays.count == 0
 
     def depth(self) -> int:
-        return self.zones.ready_count + self.pending.count
+        return len(self) + self.pending.count
 
     def ready_bytes(self) -> int:
         self.recount()
-        return self.zones.ready_bytes
+        return self.zones.ready_bytes + self.zones.strays.size_bytes
 
     def recount(self) -> None:
         """After slots were damaged, once there is no delta: count what there is."""
@@ -439,7 +529,8 @@ class VariableBackingQueue(BackingQueue):
         zones.recount_due = False
         ready = zone_views.runs_in_ram(zones)
         zones.ready_bytes = sum([status.size_bytes for status in ready])
-        kept = [*[status for status in ready if status.is_persistent], *self.pending.persistent_runs()]
+        kept = [status for status in ready if status.is_persistent]
+        kept.extend([*self.pending.persistent_runs(), *zones.strays.persistent_runs()])
         self.tail.persistent_count = sum([status.count for status in kept])
         self.tail.persistent_bytes = sum([status.size_bytes for status in kept])
 
@@ -449,8 +540,9 @@ class VariableBackingQueue(BackingQueue):
     # --- memory and time --------------------------------------------------------------------------
 
     def ram_bytes(self) -> int:
-        in_ram = self.zones.ram_count + self.pending.ram_count()
-        payload = self.zones.ram_bytes + self.pending.ram_bytes
+        strays = self.zones.strays
+        in_ram = self.zones.ram_count + self.pending.ram_count() + strays.ram_count()
+        payload = self.zones.ram_bytes + self.pending.ram_bytes + strays.ram_bytes
         return payload + in_ram * limits.MESSAGE_OVERHEAD_BYTES + self.zones.positions() * POSITION_BYTES
 
     def set_ram_duration_target(self, seconds: float) -> None:
@@ -468,7 +560,7 @@ class VariableBackingQueue(BackingQueue):
     def needs_timeout(self) -> int:
         if self._owed.is_waiting():
             return TIMEOUT_TIMED
-        return TIMEOUT_IDLE if self.paging.unfinished else TIMEOUT_NONE
+        return TIMEOUT_IDLE if self.paging.unfinished or self.zones.strays.count else TIMEOUT_NONE
 
     def timeout(self) -> None:
         if self._owed.is_waiting():
@@ -476,11 +568,16 @@ class VariableBackingQueue(BackingQueue):
         self.resume()
 
     def resume(self) -> None:
+        if self.zones.strays.count:
+            retry(self.zones)
         if self.paging.unfinished or self.paging.is_over():
             self.paging.reduce(self.paging.options.slice_count)
 
     def handle_pre_hibernate(self) -> None:
-        self.homes.give_back()
+        try:
+            self.homes.give_back()
+        except OSError as error:
+            log.warning("%s idles, but not all of it could be written: %s", self.homes.folder, error)
 
     def set_queue_mode(self, lazy: bool) -> None:
         self.paging.lazy = lazy
@@ -512,9 +609,10 @@ class VariableBackingQueue(BackingQueue):
             "q3": sum([status.count for status in zones.q3]),
             "q4": sum([status.count for status in zones.q4]),
             "positions": zones.positions(),
+            "strays": zones.strays.count,
             "pending_acks": self.pending.count,
-            "messages_ram": zones.ram_count + self.pending.ram_count(),
-            "message_bytes_ram": zones.ram_bytes + self.pending.ram_bytes,
+            "messages_ram": zones.ram_count + self.pending.ram_count() + zones.strays.ram_count(),
+            "message_bytes_ram": zones.ram_bytes + self.pending.ram_bytes + zones.strays.ram_bytes,
             "messages_persistent": self.tail.persistent_count,
             "target_ram_count": self.paging.limit(),
             "ram_duration_target_s": -1.0 if self.paging.duration_s == INFINITE else self.paging.duration_s,
@@ -528,11 +626,12 @@ class VariableBackingQueue(BackingQueue):
     def check_invariants(self) -> None:
         zone_views.check_zones(self.zones)
         self.pending.check_invariants()
+        self.zones.strays.check_invariants()
         if self.live.low < self.tail.next_seq_id:
             self.live.check_invariants()
-        held = [
-            seq_id for run in zone_views.runs_in_ram(self.zones) for seq_id in range(run.seq_id, run.seq_id + run.count)
-        ]
+        ready = [*zone_views.runs_in_ram(self.zones), *self.zones.strays.runs()]
+        held = [seq_id for run in ready for seq_id in range(run.seq_id, run.seq_id + run.count)]
+        assert len(held) == len(set(held)), "2: ready twice"
         assert all([self.live.is_live(seq_id) for seq_id in [*held, *self.pending.seq_ids()]]), "2: held, but gone"
         assert not [seq_id for seq_id in held if seq_id in self.pending], "2: ready and pending"
         assert self.depth() <= self.live.count(self.tail.next_seq_id), "2: more is held than is live"

@@ -105,7 +105,7 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
     zones.transient_threshold = tail.next_seq_id
     tail.persistent_count = state.count
     tail.persistent_bytes = state.size_bytes
-    tail.delivery_counts = dict(state.delivery_counts)
+    tail.delivery_counts.update(state.delivery_counts)
     queue.homes.index_segments = dict(state.index_segments)
     queue.homes.store_segments = set(queue.homes.store.segments())
     if state.index_segments and needed_segment < NO_SEGMENT:

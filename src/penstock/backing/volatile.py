@@ -1,16 +1,18 @@
 """The volatile backing queue: everything in RAM, nothing survives.
 
 What it owns. Ready messages that were never fetched stand in a deque, in order; their seq_ids are not stored, since
-they are consecutive and end at `_next_seq_id - 1`. Requeued messages stand in a heap by seq_id, and every one of them
-is older than the whole deque, because a message gets there only after it was taken from the deque's head. Pending
-messages are in a dict by seq_id. So a message that is published, fetched and acked once costs one append, one popleft
-and one dict entry, and the work on a run is done by C code (extend, update), not by a loop in Python.
+they are consecutive and end at `_next_seq_id - 1`. Other ready messages are in a dict by seq_id, with a heap that has
+their order, and every one of them is older than the whole deque: a requeued message was taken from the deque's head
+before, and what is wanted by number takes all that stands before it out of the deque, once. Pending messages are in a
+dict by seq_id. So a message that is published, fetched and acked once costs one append, one popleft and one dict entry,
+and the work on a run is done by C code (extend, update), not by a loop in Python.
 
 Invariants
-  1. Every seq_id in `_requeued` and in `_pending` is lower than the first of `_fresh`.
+  1. Every seq_id in `_older` and in `_pending` is lower than the first of `_fresh`.
   2. A seq_id is in at most one of the three.
   3. `_ready_bytes`, `_pending_bytes` and `_properties_bytes` equal the sums over what is held.
-  4. `_marked` holds only seq_ids of `_fresh`.
+  4. `_marked` holds only seq_ids of `_fresh` and `_older`.
+  5. `_older_ids` is a heap that has every seq_id of `_older`, and perhaps some that have left it, or some twice.
 
 Crash: nothing is left. A clean stop leaves nothing either, so a run is safe as soon as it is held and its confirm
 is due at once. It does not page, does not throttle and keeps no rates: the queue and the memory alarm do that.
@@ -23,6 +25,7 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat
+from typing import Final
 
 from penstock import limits
 from penstock.backing.backing_queue import (
@@ -37,6 +40,9 @@ from penstock.backing.backing_queue import (
 )
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
 
+# Numbers in the heap that have left it: so many more than others are worth a cleaning.
+STALE_IDS_MAX: Final = 64
+
 
 class VolatileBackingQueue(BackingQueue):
     """All in memory."""
@@ -46,13 +52,15 @@ class VolatileBackingQueue(BackingQueue):
     def __init__(self) -> None:
         # Ready, never fetched, oldest first.
         self._fresh: deque[Entry] = deque()
-        # Ready again after a requeue: a heap of (seq_id, entry).
-        self._requeued: list[tuple[int, Entry]] = []
+        # Ready before all of these: requeued, or passed by somebody who wanted one behind. By seq_id.
+        self._older: dict[int, Entry] = {}
+        # Their order: a heap.
+        self._older_ids: list[int] = []
         # Whether the heap is sorted throughout, which browsers need.
-        self._requeued_sorted = False
+        self._older_sorted = False
         # Fetched with ack_required, by seq_id.
         self._pending: dict[int, Entry] = {}
-        # Fresh messages whose first fetch must already say redelivered.
+        # Ready messages whose next fetch must say redelivered.
         self._marked: set[int] = set()
         self._next_seq_id = 0
         # Payload bytes, FRAME-END octets not counted.
@@ -108,7 +116,7 @@ class VolatileBackingQueue(BackingQueue):
         return first
 
     def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
-        assert not self._fresh and not self._requeued, "publish_delivered needs a queue without ready messages"
+        assert not self._fresh and not self._older, "publish_delivered needs a queue without ready messages"
         first = self._next_seq_id
         self._next_seq_id = first + len(bodies)
         for seq_id, body in enumerate(bodies, first):
@@ -134,8 +142,8 @@ class VolatileBackingQueue(BackingQueue):
 
     def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
         assert count_max >= 1
-        if self._requeued:
-            return self._fetch_requeued(count_max, bytes_max, ack_required)
+        if self._older:
+            return self._fetch_older(count_max, bytes_max, ack_required)
         fresh = self._fresh
         count = len(fresh)
         if count == 0:
@@ -189,25 +197,78 @@ class VolatileBackingQueue(BackingQueue):
                 return offset
         return count
 
-    def _fetch_requeued(self, count_max: int, bytes_max: int, ack_required: bool) -> Run:
-        requeued = self._requeued
-        self._requeued_sorted = False
-        first, entry = heappop(requeued)
-        entries = [entry]
-        size = len(entry[1]) - 1
-        while requeued and len(entries) < count_max and requeued[0][0] == first + len(entries):
-            grown = size + len(requeued[0][1][1]) - 1
-            if grown > bytes_max:
+    def _fetch_older(self, count_max: int, bytes_max: int, ack_required: bool) -> Run:
+        older = self._older
+        marked = self._marked
+        first = self._first_older()
+        entries: list[Entry] = []
+        redelivered = first in marked
+        size = 0
+        while len(entries) < count_max:
+            seq_id = first + len(entries)
+            entry = older.get(seq_id)
+            if entry is None or (seq_id in marked) != redelivered:
+                break
+            grown = size + len(entry[1]) - 1
+            if entries and grown > bytes_max:
                 break
             size = grown
-            entries.append(heappop(requeued)[1])
+            del older[seq_id]
+            entries.append(entry)
+        if redelivered:
+            marked.difference_update(range(first, first + len(entries)))
+        self._clean_ids()
         self._ready_bytes -= size
         if ack_required:
             self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
             self._pending_bytes += size
         elif self._properties_bytes:
             self._properties_bytes -= large_properties_bytes(entries)
-        return Run(first, entries, True)
+        return Run(first, entries, redelivered)
+
+    def _first_older(self) -> int:
+        """The lowest seq_id of the older ones; there is one."""
+        ids = self._older_ids
+        while ids[0] not in self._older:
+            heappop(ids)
+            self._older_sorted = False
+        return ids[0]
+
+    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+        wanted = dict.fromkeys(seq_ids)
+        head = self._next_seq_id - len(self._fresh)
+        within = [seq_id for seq_id in wanted if head <= seq_id < self._next_seq_id]
+        if within:
+            self._pass(head, max(within) + 1)
+        found: list[tuple[int, Entry]] = []
+        size = 0
+        for seq_id in wanted:
+            entry = self._older.pop(seq_id, None)
+            if entry is not None:
+                found.append((seq_id, entry))
+                size += len(entry[1]) - 1
+        self._pending.update(found)
+        self._pending_bytes += size
+        self._ready_bytes -= size
+        if self._marked:
+            self._marked.difference_update(wanted)
+        self._clean_ids()
+        return found
+
+    def _pass(self, head: int, stop: int) -> None:
+        """What stands before `stop` leaves the fresh ones. It is younger than all older ones: a heap stays one."""
+        popleft = self._fresh.popleft
+        self._older.update([(seq_id, popleft()) for seq_id in range(head, stop)])
+        self._older_ids.extend(range(head, stop))
+
+    def _clean_ids(self) -> None:
+        """Messages have left the older ones. Their numbers go when they are the most."""
+        if len(self._older_ids) > 2 * len(self._older) + STALE_IDS_MAX:
+            self._sort_older()
+
+    def _sort_older(self) -> None:
+        self._older_ids = sorted(self._older)
+        self._older_sorted = True
 
     def drop(self, ack_required: bool) -> DropResult | None:
         run = self.fetch(1, 0, ack_required)
@@ -232,8 +293,8 @@ class VolatileBackingQueue(BackingQueue):
         return fetched
 
     def head_props(self) -> MessageProps | None:
-        if self._requeued:
-            return self._requeued[0][1][2]
+        if self._older:
+            return self._older[self._first_older()][2]
         if self._fresh:
             return self._fresh[0][2]
         return None
@@ -241,8 +302,8 @@ class VolatileBackingQueue(BackingQueue):
     def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
         assert count_max >= 1
         head = self._next_seq_id - len(self._fresh)
-        if from_seq_id < head and self._requeued:
-            older = self._browse_requeued(from_seq_id, count_max, bytes_max)
+        if from_seq_id < head and self._older:
+            older = self._browse_older(from_seq_id, count_max, bytes_max)
             if older is not None:
                 return older
         start = max(from_seq_id, head)
@@ -254,22 +315,27 @@ class VolatileBackingQueue(BackingQueue):
         entries = [self._fresh[index] for index in range(start - head, start - head + count)]
         return Run(start, within_bytes(entries, bytes_max), start in self._marked)
 
-    def _browse_requeued(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
-        requeued = self._requeued
-        if not self._requeued_sorted:
+    def _browse_older(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
+        if not self._older_sorted:
             # A sorted list is a heap too; browsers come back for more, and it mostly stays sorted meanwhile.
-            requeued.sort(key=_seq_id_of_requeued)
-            self._requeued_sorted = True
-        index = bisect_left(requeued, from_seq_id, key=_seq_id_of_requeued)
-        if index == len(requeued):
+            self._sort_older()
+        ids = self._older_ids
+        older = self._older
+        index = bisect_left(ids, from_seq_id)
+        while index < len(ids) and ids[index] not in older:
+            index += 1
+        if index == len(ids):
             return None
-        first = requeued[index][0]
+        first = ids[index]
+        redelivered = first in self._marked
         entries: list[Entry] = []
-        for seq_id, entry in requeued[index : index + count_max]:
-            if seq_id != first + len(entries):
+        while len(entries) < count_max:
+            seq_id = first + len(entries)
+            entry = older.get(seq_id)
+            if entry is None or (seq_id in self._marked) != redelivered:
                 break
             entries.append(entry)
-        return Run(first, within_bytes(entries, bytes_max), True)
+        return Run(first, within_bytes(entries, bytes_max), redelivered)
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -298,14 +364,17 @@ class VolatileBackingQueue(BackingQueue):
                 size += len(entry[1]) - 1
         self._pending_bytes -= size
         self._ready_bytes += size
-        self._requeued_sorted = False
-        if len(returned) > len(self._requeued):
+        ids = [item[0] for item in returned]
+        self._marked.update(ids)
+        self._older_sorted = False
+        if len(ids) > len(self._older):
             # Many come back, as when a channel closes: one heapify is cheaper than a push for each.
-            self._requeued.extend(returned)
-            heapify(self._requeued)
+            self._older_ids.extend(ids)
+            heapify(self._older_ids)
         else:
-            for item in returned:
-                heappush(self._requeued, item)
+            for seq_id in ids:
+                heappush(self._older_ids, seq_id)
+        self._older.update(returned)
         return len(returned)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
@@ -319,7 +388,8 @@ class VolatileBackingQueue(BackingQueue):
     def purge(self) -> int:
         purged = len(self)
         self._fresh.clear()
-        self._requeued.clear()
+        self._older.clear()
+        self._older_ids.clear()
         self._marked.clear()
         self._ready_bytes = 0
         if self._properties_bytes:
@@ -335,7 +405,7 @@ class VolatileBackingQueue(BackingQueue):
         return purged
 
     def fold(self, visit: FoldVisitor) -> None:
-        older: list[tuple[int, Entry, bool]] = [(seq_id, entry, False) for seq_id, entry in self._requeued]
+        older: list[tuple[int, Entry, bool]] = [(seq_id, entry, False) for seq_id, entry in self._older.items()]
         older.extend([(seq_id, entry, True) for seq_id, entry in self._pending.items()])
         older.sort(key=_seq_id_of)
         for seq_id, entry, pending in older:
@@ -347,13 +417,13 @@ class VolatileBackingQueue(BackingQueue):
                 return
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self._requeued)
+        return len(self._fresh) + len(self._older)
 
     def is_empty(self) -> bool:
-        return not self._fresh and not self._requeued
+        return not self._fresh and not self._older
 
     def depth(self) -> int:
-        return len(self._fresh) + len(self._requeued) + len(self._pending)
+        return len(self._fresh) + len(self._older) + len(self._pending)
 
     def ready_bytes(self) -> int:
         return self._ready_bytes
@@ -375,26 +445,27 @@ class VolatileBackingQueue(BackingQueue):
             "kind": self.KIND,
             "len": len(self),
             "fresh": len(self._fresh),
-            "requeued": len(self._requeued),
+            "older": len(self._older),
             "pending_acks": len(self._pending),
             "next_seq_id": self._next_seq_id,
         }
 
     def check_invariants(self) -> None:
         head = self._next_seq_id - len(self._fresh)
-        requeued = [item[0] for item in self._requeued]
-        assert all([seq_id < head for seq_id in requeued]), "1: a requeued message is older than the fresh ones"
+        ids = self._older_ids
+        assert all([seq_id < head for seq_id in self._older]), "1: a message stands before the fresh ones"
         assert all([seq_id < head for seq_id in self._pending]), "1: a pending message is older than the fresh ones"
-        assert len(set(requeued)) == len(requeued), "2: a message was requeued twice"
-        assert not self._requeued_sorted or requeued == sorted(requeued), "the flag of the sorted heap"
-        assert not self._pending.keys() & set(requeued), "2: a message is ready and pending"
-        ready = sum([len(item[1][1]) - 1 for item in self._requeued]) + sum([len(e[1]) - 1 for e in self._fresh])
+        assert not self._pending.keys() & self._older.keys(), "2: a message is ready and pending"
+        held = [*self._fresh, *self._older.values(), *self._pending.values()]
         pending = sum([len(entry[1]) - 1 for entry in self._pending.values()])
-        assert ready == self._ready_bytes, "3: ready bytes"
+        assert sum([len(entry[1]) - 1 for entry in held]) - pending == self._ready_bytes, "3: ready bytes"
         assert pending == self._pending_bytes, "3: pending bytes"
-        held = [*self._fresh, *[item[1] for item in self._requeued], *self._pending.values()]
         assert large_properties_bytes(held) == self._properties_bytes, "3: properties"
-        assert all([head <= seq_id < self._next_seq_id for seq_id in self._marked]), "4: marks"
+        marks = [seq_id for seq_id in self._marked if seq_id not in self._older]
+        assert all([head <= seq_id < self._next_seq_id for seq_id in marks]), "4: marks"
+        assert self._older.keys() <= set(ids), "5: a message that the heap does not have"
+        assert all([ids[(index - 1) // 2] <= ids[index] for index in range(1, len(ids))]), "5: not a heap"
+        assert not self._older_sorted or ids == sorted(ids), "the flag of the sorted heap"
 
 
 class VolatileBackingQueues(BackingQueues):
@@ -427,10 +498,6 @@ def within_bytes(entries: list[Entry], bytes_max: int) -> list[Entry]:
         if size > bytes_max:
             return entries[:index]
     return entries
-
-
-def _seq_id_of_requeued(item: tuple[int, Entry]) -> int:
-    return item[0]
 
 
 def _seq_id_of(item: tuple[int, Entry, bool]) -> int:

@@ -15,28 +15,53 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
+from typing import Final
 
 from penstock.backing.msg_status import MsgStatus
 from penstock.backing.zones import Zones
 from penstock.message import Entry
 
+# Numbers of a delta that are looked at for neighbours; and when there are only holes.
+LOOK_AHEAD: Final = 128
+LOOKS_AT_ONCE: Final = 4096
 
-def run_at(zones: Zones, seq_id: int) -> MsgStatus | None:
-    """The first run that has a message at or behind `seq_id`; one of the delta is made for the occasion."""
+
+def neighbours_at(zones: Zones, seq_id: int, count_max: int) -> list[MsgStatus]:
+    """Runs that follow each other without a hole, from the first message at or behind `seq_id` on.
+
+    Those of one zone, at most, and as many as it takes for `count_max` messages. Of the delta no more is read than
+    what can be among them.
+    """
     for zone in (zones.q4, zones.q3):
         if zone and zone[-1].last_seq_id() >= seq_id:
-            return zone[bisect_left(zone, seq_id, key=_last_seq_id_of)]
+            return _joined(zone, bisect_left(zone, seq_id, key=_last_seq_id_of), seq_id, count_max)
     start = max(zones.delta_start, seq_id)
+    width = min(count_max, LOOK_AHEAD)
     while zones.delta_count and start < zones.delta_end:
-        stop = zones.delta_stop(start)
-        betas = zones.delta_part(start, stop).betas
-        if betas:
-            return betas[0]
+        start, stop = zones.delta_stretch(start, min(start + width, zones.delta_stop(start)))
+        if start < stop:
+            betas = zones.delta_part(start, stop).betas
+            if betas:
+                return _joined(betas, 0, seq_id, count_max)
         start = stop
+        width = min(8 * width, LOOKS_AT_ONCE)
     for zone in (zones.q2, zones.q1):
         if zone and zone[-1].last_seq_id() >= seq_id:
-            return zone[bisect_left(zone, seq_id, key=_last_seq_id_of)]
-    return None
+            return _joined(zone, bisect_left(zone, seq_id, key=_last_seq_id_of), seq_id, count_max)
+    return []
+
+
+def _joined(zone: Sequence[MsgStatus], index: int, seq_id: int, count_max: int) -> list[MsgStatus]:
+    run = zone[index]
+    runs = [run]
+    stop = max(seq_id, run.seq_id) + count_max
+    index += 1
+    while index < len(zone) and run.seq_id + run.count < stop and zone[index].seq_id == run.seq_id + run.count:
+        run = zone[index]
+        runs.append(run)
+        index += 1
+    return runs
 
 
 def runs_in_ram(zones: Zones) -> list[MsgStatus]:

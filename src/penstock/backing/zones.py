@@ -10,12 +10,17 @@ What it owns: these five, in runs of messages (`MsgStatus`), and the counters of
 tail, leave at the head, come back in between (requeue), and move towards the disk when `paging` says so: q1 front and
 q4 rear become betas, q3 rear and q2 front become deltas. They come back into RAM only when they are wanted.
 
-Invariants (VQ-3, VQ-4), true after every call
+Besides these there are strays: messages that came back (requeue) while the disk could not be used for putting them
+where they belong. They wait as they are, in RAM mostly, and are let in when they are next, or when the disk works again
+(`put_back`). They are ready, but not counted here.
+
+Invariants (VQ-3, VQ-4), true after every call, an OSError included
   1. seq_ids increase strictly along q4, q3, delta, q2, q1.
   2. q1 not empty => q3 not empty; q2 not empty => delta not empty; delta not empty => q3 not empty.
   3. q1 and q4 hold runs with bodies in RAM, q2 and q3 runs without.
   4. ready_count and ready_bytes are those of all five; ram_count and ram_bytes those of q1 and q4.
-  5. delta_start + delta_count <= delta_end, while delta_count > 0. The range may have holes: what is pending or gone.
+  5. delta_start + delta_count <= delta_end, while delta_count > 0. The range may have holes: what is pending or gone,
+     or a stray.
 
 Crash: all of it is in RAM, and is filled again from the queue's state. It does not know consumers or confirms.
 """
@@ -23,10 +28,10 @@ Crash: all of it is in RAM, and is filled again from the queue's state. It does 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
-from penstock.backing.delta_reader import DeltaPart, read_delta
+from penstock.backing.delta_reader import DeltaPart, first_stretch, read_delta
 from penstock.backing.homes import Homes
 from penstock.backing.msg_status import MsgStatus, readable_parts
 from penstock.backing.pending_acks import PendingAcks
@@ -66,15 +71,20 @@ class Zones:
         self.recount_due = False
         # Below it every message was handed out before.
         self.next_deliver_seq_id = 0
+        # How often a delivery failed, of messages that came back; 0 for others that were handed out, or published as if
+        # they were, and may stand behind it.
+        self.delivery_counts: dict[int, int] = {}
         # Transient messages below it belong to an earlier life of the queue, and are dropped where they are met.
         self.transient_threshold = 0
         # Seq_ids per index segment.
         self.slots = homes.slots
         self.homes = homes
+        # What came back and found no place.
+        self.strays = PendingAcks(homes)
         self._live = live
         # What was handed out may lie within the delta, and is not part of it.
         self._pending = pending
-        self._lost = lost
+        self.lost = lost
         self._read_ahead_count = read_ahead_count
         self._read_ahead_bytes = read_ahead_bytes
 
@@ -138,7 +148,7 @@ class Zones:
             else:
                 self.ready_count -= part.count
                 self.ready_bytes -= part.size_bytes
-                self._lost(part)
+                self.lost(part)
         return parts
 
     def take(self, count: int) -> MsgStatus:
@@ -281,7 +291,7 @@ class Zones:
             self.delta_start = stop
             for seq_id in part.missing:
                 # Whether it was persistent is not known; see `recount_due`.
-                self._lost(MsgStatus(seq_id, 1, None, None, 0, 0, places.QUEUE_STORE))
+                self.lost(MsgStatus(seq_id, 1, None, None, 0, 0, places.QUEUE_STORE))
             if part.missing or stop >= self.delta_end:
                 self._count_missing(stop)
         if not self.delta_count:
@@ -293,8 +303,12 @@ class Zones:
         slots = self.slots
         return min((start // slots + 1) * slots, start + self._read_ahead_count, self.delta_end)
 
-    def delta_part(self, start: int, stop: int) -> DeltaPart:
-        """What a part of the delta consists of."""
+    def delta_stretch(self, start: int, stop: int) -> tuple[int, int]:
+        """The first numbers of a part of the delta without a hole between them; (stop, stop) when there are none."""
+        return first_stretch(self._live, self._pending, self.strays, start, stop)
+
+    def delta_part(self, start: int, stop: int, wanted: Sequence[int] | None = None) -> DeltaPart:
+        """What a part of the delta consists of; all of it, or what is wanted."""
         return read_delta(
             self.homes.index,
             self._live,
@@ -303,16 +317,34 @@ class Zones:
             stop,
             self.transient_threshold,
             self.next_deliver_seq_id,
+            self.strays,
+            self.delivery_counts,
+            wanted,
         )
 
     def _count_missing(self, start: int) -> None:
-        """Slots may be damaged: the delta has what is live from `start` on and not pending, and no more."""
+        """Slots may be damaged: the delta has what is live from `start` on, not pending and no stray, and no more."""
         live = sum([count for _, count in self._live.live_runs(start, self.delta_end)])
         there = live - self._pending.count_between(start, self.delta_end)
+        there -= self.strays.count_between(start, self.delta_end)
         if self.delta_count > there:
             self.ready_count -= self.delta_count - there
             self.delta_count = there
             self.recount_due = True
+
+    def lose_slots(self, seq_ids: list[int]) -> None:
+        """Messages of the delta cannot be found any more."""
+        for seq_id in seq_ids:
+            # As in `deltas_to_betas`.
+            self.lost(MsgStatus(seq_id, 1, None, None, 0, 0, places.QUEUE_STORE))
+        self._count_missing(self.delta_start)
+
+    def closed_up(self) -> None:
+        """Messages were taken out of the middle: what stands behind an empty zone takes its place."""
+        if not self.delta_count:
+            self.q3.extend(self.q2)
+            self.q2.clear()
+        self._after_q3()
 
     # --- all of it --------------------------------------------------------------------------------------
 

@@ -93,8 +93,9 @@ def list_held(
         if len(page.messages) >= count:
             break
         page.next_due_ms, page.next_seq_id = due_ms, seq_id + 1
-        for _, entry in read_pending(queue.backing, [seq_id]):
-            seen = Seen(seq_id, entry, HELD, None)
+        run = queue.backing.browse(seq_id, 1, 0)
+        if run is not None and run.first_seq_id == seq_id:
+            seen = Seen(seq_id, run.entries[0], HELD, run.redelivered)
             if matcher is None or matcher.matches(queue, seen):
                 page.messages.append(view(queue, seen, body_bytes_max))
     if page.next_due_ms is not None and not selection.upcoming(1, page.next_due_ms, page.next_seq_id or 0):

@@ -143,12 +143,10 @@ def read_pending(backing: BackingQueue, seq_ids: Sequence[int]) -> list[tuple[in
 
 
 def shelved_ids(queue: Queue) -> list[int]:
-    """Numbers of what is ready, or held, and stands outside the ready messages of the backing."""
+    """Numbers of what is ready and stands outside the ready messages of the backing."""
     selection = queue.selection
-    if selection is None:
+    if selection is None or selection.leaves_ready():
         return []
-    if isinstance(selection, HeldSelection):
-        return [seq_id for _, seq_id in selection.upcoming(selection.ready_count(), 0, 0)]
     return selection.shelved_ids()
 
 

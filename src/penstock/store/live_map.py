@@ -114,6 +114,23 @@ class LiveMap:
             seq_id = stop
         return runs
 
+    def first_run(self, start: int, end: int) -> tuple[int, int]:
+        """The first live numbers of start..end-1 that follow each other: from, and up to; (end, end) without any."""
+        start = max(start, self.low)
+        while start < end:
+            segment = start // self.slots
+            stop = min(end, (segment + 1) * self.slots)
+            rest = self._masks.get(segment, 0) >> (start - segment * self.slots)
+            # Trailing ones are gone, then trailing zeros are live.
+            gone = (rest ^ (rest + 1)).bit_length() - 1
+            start += gone
+            if start < stop:
+                rest >>= gone
+                live = (rest & -rest).bit_length() - 1 if rest else stop - start
+                return start, min(start + live, stop)
+            start = stop
+        return end, end
+
     def _runs_of(self, runs: list[tuple[int, int]], mask: int, base: int, seq_id: int, stop: int) -> None:
         rest = mask >> (seq_id - base)
         while seq_id < stop:

@@ -157,11 +157,13 @@ def test_looking_changes_nothing() -> None:
     parts.zones.push_alphas_to_betas(1, 0)
     before = [list(zone) for zone in (parts.zones.q4, parts.zones.q3, parts.zones.q2, parts.zones.q1)]
     for seq_id in range(12):
-        status = zone_views.run_at(parts.zones, seq_id)
-        assert status is not None
-        assert status.seq_id <= seq_id <= status.last_seq_id()
-        assert None not in zone_views.bodies_of(parts.zones, status)
-    assert zone_views.run_at(parts.zones, 12) is None
+        for count_max in (1, 2, 5):
+            runs = zone_views.neighbours_at(parts.zones, seq_id, count_max)
+            assert runs[0].seq_id <= seq_id <= runs[0].last_seq_id()
+            assert sum([run.count for run in runs[:-1]]) < count_max
+            assert all(run.last_seq_id() + 1 == after.seq_id for run, after in itertools.pairwise(runs))
+            assert None not in [entry for run in runs for entry in zone_views.bodies_of(parts.zones, run)]
+    assert zone_views.neighbours_at(parts.zones, 12, 1) == []
     assert [list(zone) for zone in (parts.zones.q4, parts.zones.q3, parts.zones.q2, parts.zones.q1)] == before
     found = [status.seq_id for status in zone_views.delta_between(parts.zones, 5, 9)]
     assert found == [seq_id for seq_id in range(5, 9) if parts.zones.delta_start <= seq_id < parts.zones.delta_end]

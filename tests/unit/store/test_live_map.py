@@ -30,9 +30,20 @@ class Model:
         runs = self.map.live_runs(0, self.end)
         assert [seq_id for first, count in runs for seq_id in range(first, first + count)] == live
         assert all(one[0] + one[1] < other[0] for one, other in pairwise(runs)), "runs that touch"
+        self.check_first_runs(live)
         for segment in range(self.end // self.map.slots):
             numbers = set(range(segment * self.map.slots, (segment + 1) * self.map.slots))
             assert self.map.segment_is_gone(segment) == (numbers <= self.gone)
+
+    def check_first_runs(self, live: list[int]) -> None:
+        """Steps from one stretch to the next meet everything that is live, and stop at each end."""
+        for end in (self.end, self.end // 2 + 1):
+            found: list[int] = []
+            start = 0
+            while start < end:
+                first, start = self.map.first_run(start, end)
+                found += range(first, start)
+            assert found == [seq_id for seq_id in live if seq_id < end]
 
 
 def test_in_the_beginning_everything_is_live() -> None:
