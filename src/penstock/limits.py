@@ -72,7 +72,7 @@ DEAL_SINGLY_BELOW: Final = 8
 # --- held messages ----------------------------------------------------------------------------------
 
 # Messages that have come due and are moved on at once; the next ones follow in the next turn.
-HELD_RELEASES_PER_TURN: Final = 1_000
+HELD_RELEASES_PER_TURN: Final = 250
 # After a start, the due times of what is held are read in slices of so many messages, and of about so many bytes.
 HELD_FILL_PER_TURN: Final = 2_000
 HELD_FILL_BYTES_PER_TURN: Final = 16 * 1024 * 1024

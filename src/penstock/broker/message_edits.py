@@ -91,7 +91,7 @@ def _not_edited(queue: Queue, seq_id: int) -> Edited:
     if outcome.busy:
         return Edited("busy", None, "it is with a consumer; try again when that has acknowledged it or given it back")
     if outcome.out_of_reach:
-        return Edited("out_of_reach", None, "it is far from the head of the queue; the same call again gets further")
+        return Edited("out_of_reach", None, "it is ready, and could not be taken now; try again")
     return Edited("unknown", None, "the queue has no such message, or no longer")
 
 

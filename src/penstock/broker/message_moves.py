@@ -22,7 +22,7 @@ from penstock.limits import SHORT_STRING_BYTES_MAX
 from penstock.message import Entry, Envelope
 from penstock.queues.dead_letters import Dead
 from penstock.queues.queue import Queue
-from penstock.queues.reaching import ready_among
+from penstock.queues.ready_numbers import ready_among
 from penstock.wire.property_edits import headers_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Outcome:
     unrouted: list[int] = field(default_factory=list)
     # With a consumer, or on its way elsewhere.
     busy: list[int] = field(default_factory=list)
-    # Ready, but too far from the head for one call: the same call again gets further, up to a million messages.
+    # Ready, and could not be taken now.
     out_of_reach: list[int] = field(default_factory=list)
     # Not in the queue, or no longer.
     unknown: list[int] = field(default_factory=list)

@@ -28,7 +28,7 @@ from penstock.errors import AmqpError
 from penstock.message import Envelope
 from penstock.queues.dead_letters import Dead
 from penstock.queues.queue import Queue
-from penstock.queues.reaching import first_ready
+from penstock.queues.ready_numbers import first_ready
 
 if TYPE_CHECKING:
     from penstock.broker.vhost import VHost

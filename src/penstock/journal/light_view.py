@@ -103,8 +103,8 @@ class LightView:
         self._last_address = b""
         self._last_entry = -1
         self._reads_in_order = 0
-        # So many cost as much as the whole batch. A single one is never a reason to read more.
-        self._reads_max = max(2, (self._heap_bytes + header.entries * _ENTRY_COSTS) // _READ_COSTS)
+        # So many cost as much as the whole batch. A few that happen to be in order are no reason to read more.
+        self._reads_max = max(8, (self._heap_bytes + header.entries * _ENTRY_COSTS) // _READ_COSTS)
         columns = len(self._starts) + len(self._routes) + len(self._kinds) + 2 * len(self._name_routes)
         offsets = len(self._props_at) + len(self._body_at)
         self.size_bytes = _FIXED_BYTES + 4 * (columns + offsets) + CRC_BYTES * len(self._block_crcs)

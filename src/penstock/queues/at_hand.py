@@ -1,16 +1,14 @@
 """Messages of a queue, reached for by number: what people do with a queue, past all consumers.
 
-What it owns: the queue's arrival samples, and how far somebody has reached into its middle.
+What it owns: the queue's arrival samples.
 
 Life of the data: `take` makes ready messages pending, and the caller's. In the same turn the caller settles each of
 them: `Queue.drop_taken` when it is elsewhere or deleted, `bury` to have it moved on, `give_back` when it stays after
-all. A queue without a selection is given one for as long as something is shelved. `append` puts what was edited at the
-tail.
+all. `append` puts what was edited at the tail.
 
 Invariants
   1. Only ready messages are taken; what is with a consumer stays there.
-  2. One call reaches REACH_PER_CALL messages further, or little more; numbers that nobody has cost nothing.
-  3. Nobody's counters change: neither deliveries nor acknowledgements are counted.
+  2. Nobody's counters change: neither deliveries nor acknowledgements are counted.
 
 A crash between `take` and the end of the turn leaves taken messages ready, as all pending ones. It does not publish
 elsewhere and does not know who asks.
@@ -22,10 +20,7 @@ from collections.abc import Sequence
 
 from penstock.message import Envelope
 from penstock.queues.arrivals import Arrivals
-from penstock.queues.fifo_order import fifo_selection
 from penstock.queues.holding import Holding
-from penstock.queues.reaching import REACH_PER_CALL, Reacher, reach, ready_among
-from penstock.queues.selection import Selection
 
 
 class AtHand(Holding):
@@ -35,41 +30,20 @@ class AtHand(Holding):
     arrivals: Arrivals | None = None
     # What was published when the last sample was taken.
     _sampled_count: int = -1
-    # For which selection somebody has reached how far.
-    _reacher: Reacher | None = None
-    _reached: Selection | None = None
 
     # --- taking -----------------------------------------------------------------------------------------
 
-    def take(self, seq_ids: Sequence[int], reach_max: int = REACH_PER_CALL) -> list[int]:
-        """Take ready messages; the numbers of those that could be had, in the order given.
-
-        One that is ready and was not had is too far from the head: another call may reach it.
-        """
+    def take(self, seq_ids: Sequence[int]) -> list[int]:
+        """Take ready messages; the numbers of those that could be had, in the order given."""
         if self.deleted or self.crashed or not seq_ids:
             return []
-        selection = self.selection
-        # Where all is taken by number, nothing is far.
-        by_number = selection is not None and selection.leaves_ready()
-        far = [] if by_number else ready_among(self.backing, sorted(set(seq_ids)))
-        if selection is None:
-            if not far:
-                return []
-            selection = self.selection = fifo_selection(self.host, self.backing, "x-max-priority" in self.arguments)
-        near = seq_ids
-        if far:
-            head = reach(self.backing, selection, self._reacher_of(selection), far[-1], reach_max)
-            near = [seq_id for seq_id in seq_ids if head < 0 or seq_id < head]
-        taken = selection.take(near)
-        # The shelf may have a head now that expires.
+        if self.selection is not None:
+            taken = self.selection.take(seq_ids)
+        else:
+            taken = [seq_id for seq_id, _ in self.backing.fetch_at(seq_ids)]
+        # Another message may be at the head now, and may expire.
         self._arm()
         return taken
-
-    def _reacher_of(self, selection: Selection) -> Reacher:
-        if self._reacher is None or self._reached is not selection:
-            self._reacher = Reacher()
-            self._reached = selection
-        return self._reacher
 
     def give_back(self, seq_ids: Sequence[int]) -> None:
         """Taken messages stay after all, at their positions."""

@@ -40,6 +40,9 @@ GET_SLICES_MAX: Final = 20
 class Queue(AtHand):
     """One queue."""
 
+    # Consumers that take messages and do not want all of them.
+    _choosy_count: int = 0
+
     # --- consuming ----------------------------------------------------------------------------------
 
     def add_consumer(self, consumer: Consumer, interested: bool) -> None:
@@ -49,8 +52,10 @@ class Queue(AtHand):
         ):
             raise access_refused(f"{self.describe()} in exclusive use")
         self._in_exclusive_use = consumer.exclusive
-        if consumer.filter is not None and consumer.acquires and self.selection is None:
-            self.selection = fifo_selection(self.host, self.backing, "x-max-priority" in self.arguments)
+        if consumer.filter is not None and consumer.acquires:
+            self._choosy_count += 1
+            if self.selection is None:
+                self.selection = fifo_selection(self.host, self.backing, "x-max-priority" in self.arguments)
         if consumer.no_local is not None:
             if self.intake is None:
                 self.intake = Intake(self.host, -1, None)
@@ -61,6 +66,8 @@ class Queue(AtHand):
             self.consumers.add(consumer, interested)
 
     def remove_consumer(self, consumer: Consumer) -> None:
+        if consumer.filter is not None and consumer.acquires:
+            self._choosy_count -= 1
         if self.activity is not None:
             self.activity.remove(consumer)
         else:
@@ -116,7 +123,7 @@ class Queue(AtHand):
             self._missed(consumer)
             return None
         # A consumer that has emptied the queue waits like any other: what comes next notifies it again.
-        consumer.pull_again = self.has_available(consumer)
+        consumer.pull_again = not self.backing.is_empty() if self.selection is None else self.has_available(consumer)
         if consumer.pull_again:
             manager.pulled(consumer)
         return run
@@ -147,7 +154,7 @@ class Queue(AtHand):
 
     def serve_waiting(self) -> None:
         served = True
-        while served and self.ready_count():
+        while served and self.ready_count() and self.consumers.highest_active_priority() is not None:
             served = False
             for consumer in self.consumers.consumers():
                 if consumer.acquires and consumer.take_now():
@@ -225,11 +232,5 @@ class Queue(AtHand):
             self.returns.settled(seq_ids)
         if self.selection is not None:
             self.selection.settled(seq_ids)
-            if not self.selection.is_needed() and not self._wants_selection():
+            if not self.selection.is_needed() and not self._choosy_count:
                 self.selection = None
-
-    def _wants_selection(self) -> bool:
-        for consumer in self.consumers.consumers():
-            if consumer.filter is not None and consumer.acquires:
-                return True
-        return False

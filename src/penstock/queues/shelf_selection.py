@@ -301,31 +301,20 @@ class ShelfSelection(Selection):
 
     def take(self, seq_ids: Sequence[int]) -> list[int]:
         items = self._shelf.items
-        # Only for what is there: a number that is not would have the whole queue shelved.
-        behind = [seq_id for seq_id in seq_ids if seq_id not in items and self._is_ready(seq_id)]
-        if behind:
-            self._shelve_up_to(max(behind))
+        behind = [seq_id for seq_id in seq_ids if seq_id not in items]
+        # First: it may fail.
+        had = {seq_id for seq_id, _ in self._backing.fetch_at(behind)} if behind else set()
         found: list[int] = []
         for seq_id in seq_ids:
             item = items.get(seq_id)
             if item is not None:
                 self._take_off(item)
                 found.append(seq_id)
+            elif seq_id in had:
+                had.discard(seq_id)
+                found.append(seq_id)
         self._tell()
         return found
-
-    def _is_ready(self, seq_id: int) -> bool:
-        """Whether the message is ready in the backing."""
-        run = self._backing.browse(seq_id, 1, 0)
-        return run is not None and run.first_seq_id == seq_id
-
-    def _shelve_up_to(self, seq_id: int) -> None:
-        """Reach for a message in the backing; what is in front of it is shelved."""
-        while self._shelf.can_grow():
-            head = self._backing.browse(0, 1, 0)
-            if head is None or head.first_seq_id > seq_id:
-                break
-            self._shelve(min(limits.PULL_MESSAGES_MAX, seq_id - head.first_seq_id + 1))
 
     def expire(self, now_ms: int) -> None:
         expired: list[int] = []

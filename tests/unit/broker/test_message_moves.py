@@ -12,7 +12,6 @@ from penstock.broker.message_search import Query, search
 from penstock.broker.messages_at_hand import peek
 from penstock.broker.redrive import redrive
 from penstock.message import Envelope
-from penstock.queues.reaching import Reacher, reach
 
 
 def numbers(house: House, queue: str = "q") -> list[int]:
@@ -68,27 +67,23 @@ def test_a_deleted_message_stays_deleted_and_the_others_come_back(durable_house:
     assert house.bodies() == ["a", "b", "d"]
 
 
-def test_a_message_far_from_the_head_is_reached_in_several_calls(house: House) -> None:
+def test_a_message_far_from_the_head_is_taken_past_all_others(house: House) -> None:
     queue = house.declare("q")
     house.publish(*["x"] * 2_500)
     house.publish("far")
-    calls = 0
-    while not queue.take([2_500], reach_max=1):
-        calls += 1
-        assert queue.ready_count() == 2_501
-        assert calls < 10
-    assert calls > 0
+    assert queue.take([2_500]) == [2_500]
+    assert queue.selection is None
+    assert queue.ready_count() == 2_500
     queue.give_back([2_500])
     assert house.bodies()[-1] == "far"
 
 
-def test_a_reacher_gets_nothing_and_stops_at_the_message_it_reaches_for(house: House) -> None:
+def test_shelved_and_other_messages_are_taken_in_the_order_given(house: House) -> None:
     queue = house.declare("q", x_expire_anywhere=True)
     house.publish(*"abc")
-    selection = queue.selection
-    assert selection is not None
-    assert reach(queue.backing, selection, Reacher(), 1) == -1
-    assert house.bodies() == ["a", "b", "c"]
+    assert queue.take([2, 7, 0, 2]) == [2, 0]
+    queue.give_back([0])
+    assert house.bodies() == ["a", "b"]
 
 
 def test_too_many_or_impossible_numbers_are_refused(house: House) -> None:

@@ -98,10 +98,11 @@ def test_unacknowledged_messages_are_shown_when_they_are_asked_for(house: House)
 
 
 def test_shelved_messages_are_ready_and_stand_at_their_positions(house: House) -> None:
-    queue = house.declare("q")
+    queue = house.declare("q", x_expire_anywhere=True)
     house.publish(*"abcdef")
     queue.drop_taken(queue.take([3]))
     assert queue.selection is not None
+    assert queue.selection.ready_count() == 5
     page = peek(house.vhost, "q", with_unacked=True)
     assert [(message.state, message.body) for message in page.messages] == [
         ("ready", body) for body in (b"a", b"b", b"c", b"e", b"f")

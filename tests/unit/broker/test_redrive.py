@@ -11,7 +11,6 @@ from penstock.broker.call_errors import BadRequest, NoSuchQueue
 from penstock.broker.messages_at_hand import peek
 from penstock.broker.redrive import Cursor, Problem, Redriven, redrive
 from penstock.message import Envelope
-from penstock.queues.reaching import REACH_PER_CALL
 
 
 def die(house: House, *texts: str, queue: str = "q") -> None:
@@ -135,7 +134,7 @@ def test_what_dies_again_meanwhile_is_left_for_another_redrive(morgue: House) ->
 
 
 def test_a_dead_letter_far_from_the_head_is_reached_in_several_calls(morgue: House) -> None:
-    others = REACH_PER_CALL + 2_000
+    others = 12_000
     envelope = Envelope("", "dead", b"\x00\x00")
     morgue.vhost.queues["dead"].publish(envelope, [b"no dead letter\xce"] * others, None)
     die(morgue, "a", "b")

@@ -1,0 +1,43 @@
+"""Which of some numbers are those of ready messages.
+
+Owns: nothing. Somebody has numbers, from a page or from a search that was some time ago, and wants to know what they
+still stand for.
+
+Life of the data: none of its own. The backing is looked at (`browse`), a stretch of neighbours at a time.
+
+Invariants
+  1. Nothing is changed, and nothing is taken.
+  2. A number that nobody has costs no more than one that somebody has.
+
+A crash leaves nothing. It does not know what is shelved: that is ready too, but not in the backing.
+"""
+
+from __future__ import annotations
+
+from penstock import limits
+from penstock.backing.backing_queue import BackingQueue
+
+
+def first_ready(backing: BackingQueue) -> int:
+    """The number at the head of the backing; -1 when nothing is ready there."""
+    run = backing.browse(0, 1, 0)
+    return -1 if run is None else run.first_seq_id
+
+
+def ready_among(backing: BackingQueue, seq_ids: list[int]) -> list[int]:
+    """Those of the numbers, which are sorted, that are ready in the backing."""
+    found: list[int] = []
+    index = 0
+    while index < len(seq_ids):
+        stop = index + 1
+        while stop < len(seq_ids) and seq_ids[stop] == seq_ids[stop - 1] + 1:
+            stop += 1
+        run = backing.browse(seq_ids[index], stop - index, limits.PULL_BYTES_MAX)
+        if run is None:
+            break
+        last = run.first_seq_id + len(run.entries) - 1
+        while index < len(seq_ids) and seq_ids[index] <= last:
+            if seq_ids[index] >= run.first_seq_id:
+                found.append(seq_ids[index])
+            index += 1
+    return found
