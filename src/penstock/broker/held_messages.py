@@ -14,15 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.dead_lettering import hand_over, same_envelopes
-from penstock.broker.x_death import routing_keys_for
+from penstock.broker.x_death import items_in, routing_keys_for
 from penstock.clock import Clock
 from penstock.fields import Field
+from penstock.limits import TABLE_ITEMS_MAX
 from penstock.message import ConfirmToken, Envelope
 from penstock.queues.dead_letters import Dead, DeadLetters, Grave
 from penstock.queues.intake import Hold
 from penstock.queues.queue import Queue
 from penstock.queues.returns import Counting, Retry
-from penstock.wire.property_edits import HeaderReader, header_of, headers_of, with_header, with_headers
+from penstock.wire.property_edits import HeaderReader, header_of, headers_of, with_header, with_headers, without_headers
 
 if TYPE_CHECKING:
     from penstock.broker.vhost import VHost
@@ -31,6 +32,8 @@ DELAY_HEADER: Final = "x-delay"
 NOT_BEFORE_HEADER: Final = "x-not-valid-before"
 COUNT_HEADER: Final = "x-delivery-count"
 DUE_MS_MAX: Final = (1 << 63) - 1
+# Counts above this are not told from each other.
+COUNT_MAX: Final = 1 << 31
 
 # When a message is due, by what it says and by the clock; -1 when it does not wait.
 DueRule = Callable[[Envelope, int], int]
@@ -78,7 +81,8 @@ class HoldBack(Hold):
         due_ms = self._due_rule(envelope, self._clock.wall_ms())
         if due_ms < 0:
             return False
-        self._companion().hold(envelope, bodies, confirm, due_ms)
+        # A count that a client has written is not one of ours, and would be taken for one when the message comes back.
+        self._companion().hold(without_headers(envelope, (COUNT_HEADER,)), bodies, confirm, due_ms)
         return True
 
 
@@ -135,10 +139,16 @@ class CountHeader(Counting):
     def count_of(self, envelope: Envelope) -> int:
         field = self._reader.header(envelope, COUNT_HEADER)
         value = 0 if field is None else field[1]
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+        # Whoever wrote the header may have written anything, and the next count must fit in it.
+        return min(value, COUNT_MAX) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
     def stamped(self, envelope: Envelope, count: int) -> Envelope:
         headers = headers_of(envelope)
+        headers.pop(COUNT_HEADER, None)
+        # A message with thousands of headers loses some, where otherwise it could not be read again.
+        items = items_in(("F", headers))
+        while items > TABLE_ITEMS_MAX:
+            items -= items_in(headers.popitem()[1])
         headers[COUNT_HEADER] = ("l", count)
         # Sorted, as quorum queues do it.
         return with_headers(envelope, dict(sorted(headers.items())))

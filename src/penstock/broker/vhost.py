@@ -48,7 +48,7 @@ class VHost(Topology):
         self.vhost_id = vhost_id
         self._backings = backings
         self.clock = clock
-        self.moves = Moves()
+        self.moves = Moves(expiries, clock)
         # Queues that remember for others; clients do not see them.
         self.companions = Companions(self._make_companion, self._drop_queue)
         self._expiries = expiries

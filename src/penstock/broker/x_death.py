@@ -185,28 +185,28 @@ def _fitting(headers: Table, entries: list[Table], death: Table) -> Table:
     The entries at the end give way first, then what the newest one says beyond a plain `death`, then the message's own
     headers, from the end: one with thousands of them loses some, where otherwise it could not be read again.
     """
-    items = _items(("F", headers)) - 1
+    items = items_in(("F", headers)) - 1
     while items > TABLE_ITEMS_MAX and len(entries) > 1:
-        items -= _items(("F", entries.pop()))
+        items -= items_in(("F", entries.pop()))
     if items > TABLE_ITEMS_MAX:
-        items -= _items(("F", entries[0]))
+        items -= items_in(("F", entries[0]))
         own_key = _array_value(death["routing-keys"])[:1]
         entries[0] = {**death, "count": ("l", _count(entries[0])), "routing-keys": ("A", own_key)}
-        items += _items(("F", entries[0]))
+        items += items_in(("F", entries[0]))
     headers[X_DEATH] = _array(entries)
     own = [name for name in headers if name not in OUR_HEADERS]
     while items > TABLE_ITEMS_MAX:
-        items -= _items(headers.pop(own.pop()))
+        items -= items_in(headers.pop(own.pop()))
     return headers
 
 
-def _items(field: Field) -> int:
+def items_in(field: Field) -> int:
     """How many fields a field is, with all that are inside it. Nesting is bounded by TABLE_DEPTH_MAX."""
     value = field[1]
     if isinstance(value, list):
-        return 1 + sum([_items(item) for item in value])
+        return 1 + sum([items_in(item) for item in value])
     if isinstance(value, dict):
-        return 1 + sum([_items(item) for item in value.values()])
+        return 1 + sum([items_in(item) for item in value.values()])
     return 1
 
 

@@ -66,7 +66,7 @@ class AtHand(Holding):
         """Drop the first ready messages; how many there were."""
         purged = 0
         if self.selection is not None:
-            purged = self.backing.ack(self.selection.take(self.selection.shelved_ids()[:count]))
+            purged = self.backing.ack(self.selection.take(self.selection.first_shelved(count)))
         if self.selection is None or not self.selection.leaves_ready():
             while purged < count and self.backing.drop(False) is not None:
                 purged += 1

@@ -10,7 +10,8 @@ offers them again (`Queue.unburied`).
 
 Invariants
   1. Buried messages stay pending at the source until `buried` or `unburied`.
-  2. For each id that was given to `bury`, exactly one of the two is called, in the same turn.
+  2. For each id that was given to `bury`, exactly one of the two is called: in the same turn, unless that has moved
+     very many messages already.
   3. `bury` never publishes by itself within the call chain of another one: work is listed and done one by one.
 
 A crash leaves a message at the source or at the target. It does not know exchanges and headers: `broker/dead_lettering`
@@ -58,4 +59,4 @@ class DeadLetters(ABC):
 
     @abstractmethod
     def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
-        """Publish pending messages of the queue elsewhere; `buried` or `unburied` follows in this turn."""
+        """Publish pending messages of the queue elsewhere; `buried` or `unburied` follows, as a rule in this turn."""

@@ -71,6 +71,9 @@ class FifoOrder(Order):
     def ids_in_order(self) -> list[int]:
         return self.shelf.ids.listed()
 
+    def first_ids(self, count: int) -> list[int]:
+        return self.shelf.ids.lowest(count)
+
     def added(self, item: Shelved, is_new: bool) -> Shelved | None:
         self._cursors.added(item.seq_id)
         return None

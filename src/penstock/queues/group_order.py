@@ -120,6 +120,9 @@ class GroupOrder(Order):
     def ids_in_order(self) -> list[int]:
         return self.shelf.ids.listed()
 
+    def first_ids(self, count: int) -> list[int]:
+        return self.shelf.ids.lowest(count)
+
     # --- what happens to messages -----------------------------------------------------------------------
 
     def added(self, item: Shelved, is_new: bool) -> Shelved | None:

@@ -261,7 +261,7 @@ class Holding(Availability):
     def drop_head(self, count: int, reason: str) -> int:
         """The first ready messages leave unread; how many there were, at most `count`."""
         if self.selection is not None:
-            seq_ids = self.selection.take(self.selection.shelved_ids()[:count])
+            seq_ids = self.selection.take(self.selection.first_shelved(count))
             if seq_ids:
                 self.bury(seq_ids, reason)
                 return len(seq_ids)

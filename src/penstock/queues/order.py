@@ -74,6 +74,10 @@ class Order(ABC):
     def ids_in_order(self) -> list[int]:
         """All that is shelved, as a consumer without a filter would get it."""
 
+    @abstractmethod
+    def first_ids(self, count: int) -> list[int]:
+        """The first of them."""
+
     # --- what happens to messages -----------------------------------------------------------------------
 
     @abstractmethod

@@ -57,7 +57,7 @@ class DropHead(Overflow):
     def __init__(self, queue: Queue, room: RoomLimits) -> None:
         self._queue = queue
         self._room = room
-        # While it hands messages out, their delivery may publish again (a no-ack consumer does not, but a bury does).
+        # While it hands messages out: their delivery may publish again.
         self._is_busy = False
 
     def make_room(self) -> None:
@@ -67,12 +67,14 @@ class DropHead(Overflow):
         self._is_busy = True
         try:
             queue.serve_waiting()
-            while self._room.is_over(queue.ready_count(), queue.ready_bytes()):
-                surplus = 1 if self._room.count_max < 0 else queue.ready_count() - self._room.count_max
-                if queue.drop_head(max(surplus, 1), MAXLEN) == 0:
-                    return
         finally:
             self._is_busy = False
+        # A dropped message may come round to this queue and find it full. It is dropped by the call for it then, and
+        # moved on when it is its turn: here that would never end.
+        while self._room.is_over(queue.ready_count(), queue.ready_bytes()):
+            surplus = 1 if self._room.count_max < 0 else queue.ready_count() - self._room.count_max
+            if queue.drop_head(max(surplus, 1), MAXLEN) == 0:
+                return
 
 
 @final

@@ -9,7 +9,8 @@ due.
 
 Invariants
   1. A message is delivered at most limit + 1 times.
-  2. Counts are kept for messages that are in the queue and came back at least once; no others.
+  2. Counts are kept for messages that are in the queue and came back at least once, and for at most as many others as
+     there are messages, and REMAINS_MIN: those that were purged, expired or dropped are found out later.
   3. A delay is at least `min_ms` and at most `max_ms`, and grows with the count: linearly.
 
 A crash forgets the counts of messages that wait in the queue itself; those of delayed ones are in their headers. It
@@ -32,6 +33,9 @@ RETRY_DISABLED: Final = "disabled"
 RETRY_ALL: Final = "all"
 RETRY_FAILED: Final = "failed"
 RETRY_RETURNED: Final = "returned"
+
+# Counts of messages that are gone, however few messages there are.
+REMAINS_MIN: Final = 64
 
 
 class Counting(ABC):
@@ -108,6 +112,7 @@ class Returns:
         if later and self._retry is not None:
             self._retry.wait(later, later_counts)
             self.settled([seq_id for seq_id, _ in later])
+        self._forget_the_gone()
         return back
 
     def _is_delayed(self, lost: bool) -> bool:
@@ -119,6 +124,24 @@ class Returns:
         if self._counts:
             for seq_id in seq_ids:
                 self._counts.pop(seq_id, None)
+
+    def counted(self) -> int:
+        """Of how many messages it has a count."""
+        return len(self._counts)
+
+    def _forget_the_gone(self) -> None:
+        if len(self._counts) <= 2 * self._backing.depth() + REMAINS_MIN:
+            return
+        counts: dict[int, int] = {}
+
+        def note(seq_id: int, entry: Entry, is_pending: bool) -> bool:
+            count = self._counts.get(seq_id, 0)
+            if count:
+                counts[seq_id] = count
+            return True
+
+        self._backing.fold(note)
+        self._counts = counts
 
     def stamped(self, run: Run) -> Run:
         """A run of redelivered messages with their counts in the headers."""

@@ -114,6 +114,10 @@ class Selection(ABC):
     def shelved_ids(self) -> list[int]:
         """Numbers of what is shelved, in the order in which it would be handed out to a consumer without a filter."""
 
+    def first_shelved(self, count: int) -> list[int]:
+        """The first of `shelved_ids`; where many are shelved, without a look at the others."""
+        return self.shelved_ids()[:count]
+
     def is_needed(self) -> bool:
         """False when the queue can do without it again: nothing shelved, and no order of its own."""
         return True

@@ -363,6 +363,9 @@ class ShelfSelection(Selection):
     def shelved_ids(self) -> list[int]:
         return self._order.ids_in_order()
 
+    def first_shelved(self, count: int) -> list[int]:
+        return self._order.first_ids(count)
+
     def is_needed(self) -> bool:
         return self._order.IS_OF_THE_QUEUE or self._expire_anywhere or len(self._shelf) > 0
 

@@ -122,6 +122,15 @@ class SortedChunks:
         """All of them, in order. A copy."""
         return [key for chunk in self._chunks for key in chunk]
 
+    def lowest(self, count: int) -> list[Key]:
+        """So many of them, the lowest, in order. It costs nothing for the others."""
+        found: list[Key] = []
+        for chunk in self._chunks:
+            if len(found) >= count:
+                break
+            found.extend(chunk[: count - len(found)])
+        return found
+
     def clear(self) -> None:
         self._chunks.clear()
         self._lasts.clear()

@@ -79,6 +79,9 @@ class SortedOrder(Order):
     def ids_in_order(self) -> list[int]:
         return [key[2] for key in self._sorted.listed()]
 
+    def first_ids(self, count: int) -> list[int]:
+        return [key[2] for key in self._sorted.lowest(count)]
+
     def added(self, item: Shelved, is_new: bool) -> Shelved | None:
         key = sort_key(item.key, item.seq_id)
         self._sorted.add(key)

@@ -62,3 +62,14 @@ def test_what_is_due_waits_while_its_queue_has_crashed(house: House) -> None:
     house.pass_ms(1001)
     (companion,) = house.vhost.companions.queues.values()
     assert companion.backing.depth() == 1
+
+
+def test_a_count_that_a_client_wrote_is_no_delivery(house: House) -> None:
+    queue = house.declare("q", x_hold_on_publish=True, x_delivery_limit=1)
+    house.publish("1", headers={"x-not-valid-before": house.clock.wall_ms() + 1000, "x-delivery-count": 7})
+    house.pass_ms(1001)
+    run = queue.get(False)
+    assert run is not None
+    assert not run.redelivered
+    queue.requeue([run.first_seq_id])
+    assert house.bodies() == ["1"]
