@@ -56,3 +56,16 @@ def test_a_message_that_a_drop_brings_to_the_head_expires_when_its_time_comes() 
     house.clock.advance(0.05)
     house.broker.expiries.run_due(house.clock.wall_ms())
     assert texts_in(queue) == ["3"]
+
+
+def test_a_queue_that_died_over_its_limit_makes_room_at_the_next_start(durable_house: House) -> None:
+    house = durable_house
+    house.declare("target")
+    house.declare("q", x_max_length=1, x_dead_letter_exchange="", x_dead_letter_routing_key="target")
+    house.publish("a")
+    house.get()
+    house.publish("b")
+    house.end_turn()
+    house.crash()
+    assert house.bodies("q") == ["b"]
+    assert house.bodies("target") == ["a"]
