@@ -45,7 +45,6 @@ def restore_vhost(vhost: VHost, wanted: VHostDefinitions) -> None:
             kind, name = binding.destination
             if binding.source in vhost.exchanges and name in (vhost.queues if kind == QUEUE else vhost.exchanges):
                 vhost.bind(binding)
-        vhost.restored()
     except AmqpError as error:
         raise StartupError(f"vhost '{vhost.name}' cannot be restored: {error.reply_text}") from error
 

@@ -253,12 +253,6 @@ class VHost(Topology):
                 # Keys of a window leave when the window says so.
                 queue.recovered()
 
-    def restored(self) -> None:
-        """Everything of the last run is here: queues that were about to make room do so."""
-        for queue in list(self.queues.values()):
-            if queue.intake is not None and not queue.crashed:
-                queue.intake.came_back()
-
     def settle_when_durable(self, token: ConfirmToken) -> None:
         """Settle a token when everything that was gathered for the disk so far is there."""
         if self.log is None:

@@ -271,12 +271,11 @@ class Holding(Availability):
             while dropped < count and self.backing.drop(False) is not None:
                 dropped += 1
         else:
-            dead: list[Dead] = []
             run = self.backing.fetch(min(count, DEAD_AT_ONCE), limits.PULL_BYTES_MAX, True)
+            dropped = 0 if run is None else len(run.entries)
             if run is not None:
                 dead = [(run.first_seq_id + index, entry) for index, entry in enumerate(run.entries)]
                 self.dead_letters.bury(self.host, dead, reason)
-            dropped = len(dead)
         if self._expiry.may_expire:
             # Another message is at the head, and may expire.
             self._arm()
@@ -299,6 +298,8 @@ class Holding(Availability):
             return
         if self.selection is not None:
             self.selection.expire(now_ms)
+        if self.intake is not None:
+            self.intake.came_back()
         if self._expiry.may_expire and self._expiry.drop(now_ms, self.host, self.dead_letters):
             self._expiry.arm_at(now_ms)
         else:
@@ -331,13 +332,14 @@ class Holding(Availability):
             if self.selection is not None:
                 self.selection.published(-1, count)
             self._arm()
+            # It may have died over its limit: it makes room when all queues are there.
+            self._expiry.arm_at(self._clock.wall_ms())
 
     # --- the whole queue ------------------------------------------------------------------------------
 
     def ready_count(self) -> int:
         """Messages that are ready, also those that have expired."""
-        shelved = 0 if self.selection is None else self.selection.ready_count()
-        return len(self.backing) + shelved
+        return len(self.backing) + (0 if self.selection is None else self.selection.ready_count())
 
     def ready_bytes(self) -> int:
         shelved = 0 if self.selection is None else self.selection.ready_bytes()

@@ -67,5 +67,6 @@ def test_a_queue_that_died_over_its_limit_makes_room_at_the_next_start(durable_h
     house.publish("b")
     house.end_turn()
     house.crash()
+    house.pass_ms(1)
     assert house.bodies("q") == ["b"]
     assert house.bodies("target") == ["a"]
