@@ -84,7 +84,8 @@ def test_when_the_process_that_syncs_dies_publishers_get_nacks_and_the_broker_en
     with broker.client() as client:
         client.call(1, commands.Confirm.Select(), commands.Confirm.SelectOk)
         os.kill(child, signal.SIGSTOP)
-        client.publish(1, "q", b"in doubt", delivery_mode=2)
+        # More than the broker would sync by itself.
+        client.publish(1, "q", *[b"in doubt " * 400] * 20, delivery_mode=2)
         client.barrier(1)
         os.kill(child, signal.SIGKILL)
         assert client.expect(commands.Basic.Nack).delivery_tag == 1

@@ -114,12 +114,13 @@ def test_a_sync_that_hangs_holds_confirms_and_nothing_else(tmp_path: Path) -> No
         publisher.publish(200)
         (child,) = broker.children()
         os.kill(child, signal.SIGSTOP)
-        publisher.send(10)
+        # More than the broker would sync by itself.
+        publisher.send(100, 3_900)
         reader = broker.connect()
         # It still takes connections and answers what needs no disk; and the confirms do not come.
         for _ in range(5):
             publisher.take_answers(0.1)
-        assert publisher.open_count == 10
+        assert publisher.open_count == 100
         os.kill(child, signal.SIGCONT)
         publisher.wait_until(lambda: publisher.open_count == 0, "the confirms come")
         assert publisher.refused == []
