@@ -45,12 +45,12 @@ LONG_FILES: dict[str, str] = {
 }
 
 # Rooms whose modules open with the whole story of their data.
-ROOMS_WITH_HEADERS = ("wire", "routing", "journal", "store", "backing", "queues")
+ROOMS_WITH_HEADERS = ("wire", "routing", "selectors", "journal", "store", "backing", "queues")
 # Modules of these rooms that cannot have the header, and why.
 WITHOUT_HEADER: dict[str, str] = {}
 
 # Every message passes through these: they stay compilable by mypyc. docs/decisions has the reasons.
-HOT_ROOMS = ("wire", "routing", "journal", "store", "backing", "queues")
+HOT_ROOMS = ("wire", "routing", "selectors", "journal", "store", "backing", "queues")
 HOT_LEAVES = ("message", "limits", "clock", "files", "errors", "reply_codes", "fields")
 
 NAMES_THAT_SAY_NOTHING = {"utils.py", "util.py", "helpers.py", "helper.py", "common.py", "misc.py"}
