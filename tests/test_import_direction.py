@@ -33,12 +33,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backing": ("leaves", "store", "journal", "pg"),
     "queues": ("leaves", "backing.backing_queue"),
     "broker": ("leaves", "wire", "routing", "queues", "backing", "store", "selectors"),
-    "server": ("leaves", "wire", "broker", "queues", "store", "journal", "selectors"),
-    "client": ("leaves", "wire", "pg"),
+    "server": ("leaves", "wire", "broker", "queues", "backing", "store", "journal", "selectors", "pg"),
+    # A session over file:// has a broker of its own, without a server.
+    "client": ("leaves", "wire", "pg", "broker", "store", "server.open_store"),
+    "worker": ("leaves", "client"),
     "pipeline": ("leaves", "journal.reader", "pg"),
     "console": ("leaves", "broker.views"),
     "testing": ("leaves", "server", "broker"),
-    "cli": ("leaves", "server", "store", "client", "pipeline", "console"),
+    "cli": ("leaves", "server", "store", "pg", "client", "worker", "pipeline", "console"),
     # `python -m penstock`.
     "__main__": ("cli",),
 }

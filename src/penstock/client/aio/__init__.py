@@ -1,0 +1,1 @@
+"""The asyncio face, from which the synchronous one is written."""

@@ -1,0 +1,140 @@
+"""The contract between a session and what it speaks to: PostgreSQL, an AMQP broker, or an engine in a folder.
+
+A driver is chosen by the URL's scheme. Sessions, producers and consumers check arguments, turn names into drivers and
+hand out `Message`s; drivers move them. `tests/client` has one suite that every driver passes.
+
+Life of a message: put -> ready (or scheduled, then ready) -> reserve -> reserved -> finalize, or requeue, or bury -> kick.
+
+Promises
+  1. `put` returns when the message is as safe as the other side makes it (COMMIT, confirm, sync). If it raises, the
+     message may be there all the same: the commit or confirm may have been lost on the way.
+  2. A reserved message is given to nobody else until it is requeued, its consumer is gone, or its lease has run out.
+  3. `finalize`, `requeue`, `bury`, `touch` answer with the ids that were this consumer's; others are left out.
+  4. `reserve` waits until its deadline, not until its first disappointment. A deadline is a value of the driver's
+     monotonic clock; `math.inf` = for ever. With a deadline in the past it looks once.
+  5. A lost connection raises `ConnectionLost`; the next call tries to connect again. What was reserved may be somebody
+     else's by then.
+  6. Closing twice is harmless; using what was closed raises `Closed`.
+
+This file and its siblings are the source of both faces: tools/unasync.py writes `client/sync` from them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from penstock.client.message import Message, QueueStats
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """How a consumer wants its messages."""
+
+    # Seconds after which a reservation ends by itself; None = when the consumer is gone.
+    lease_s: float | None = 900.0
+    # Messages that may be fetched ahead (AMQP). They are not counted as reserved until `reserve` returns them.
+    prefetch: int = 1
+
+
+class AsyncProducerDriver(ABC):
+    """Puts messages onto one queue."""
+
+    @abstractmethod
+    async def put(self, payloads: Sequence[bytes], ready_at: datetime | None, ttl_s: float | None) -> list[str]:
+        """Put messages, all of them or none; their ids, in order. `ready_at` is aware, None = now."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave the queue."""
+
+
+class AsyncConsumerDriver(ABC):
+    """Takes messages from one queue."""
+
+    @abstractmethod
+    async def reserve(self, count: int, deadline_s: float) -> list[Message]:
+        """Up to `count` messages; at least one unless the deadline has come."""
+
+    @abstractmethod
+    async def finalize(self, ids: Sequence[str], note: str | None) -> list[str]:
+        """Remove reserved messages for good, into the history where there is one."""
+
+    @abstractmethod
+    async def finalize_and_reserve(self, ids: Sequence[str], note: str | None, count: int) -> list[Message]:
+        """Finalize these, and reserve the next without waiting: in one round trip where that is possible."""
+
+    @abstractmethod
+    async def requeue(self, ids: Sequence[str], delay_s: float | None, note: str | None) -> list[str]:
+        """Give messages back, at once or after a while."""
+
+    @abstractmethod
+    async def bury(self, ids: Sequence[str], note: str | None) -> list[str]:
+        """Put messages aside until somebody kicks them."""
+
+    @abstractmethod
+    async def kick(self, count: int) -> int:
+        """Make up to `count` buried messages ready, oldest first; how many there were."""
+
+    @abstractmethod
+    async def touch(self, ids: Sequence[str], lease_s: float) -> list[str]:
+        """Have reservations last so much longer from now on."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave the queue; what is reserved goes back."""
+
+
+class AsyncDriver(ABC):
+    """What a session speaks through."""
+
+    # Whether finalized messages, with their notes, can be read again.
+    has_history: bool = False
+    # Whether cron slots are told apart: of all who put the same slot, one does.
+    has_slots: bool = False
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect. Raises `ConnectionLost` or `SetupMissing` with words that say what to do."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close everything, producers and consumers too."""
+
+    @abstractmethod
+    async def use_queue(self, queue: str, ordering: str | None) -> None:
+        """Make the queue if it is not there. `ordering`: "fuzzy" or "strict"; None = as it is."""
+
+    @abstractmethod
+    async def drop_queue(self, queue: str) -> bool:
+        """Remove the queue and its messages; False when there was none."""
+
+    @abstractmethod
+    async def queues(self) -> list[str]:
+        """Names of queues; an AMQP broker does not tell, so there only those that this session has used."""
+
+    @abstractmethod
+    async def stats(self, queue: str) -> QueueStats:
+        """Counts as they are now."""
+
+    @abstractmethod
+    async def history(self, queue: str, limit: int) -> list[Message]:
+        """The last finalized messages, newest first; empty where there is no history."""
+
+    @abstractmethod
+    async def put_at_slot(self, schedule: str, slot: datetime, queue: str, payload: bytes) -> str | None:
+        """Put a message unless somebody has done so for this slot of the schedule, or a later one; its id or None."""
+
+    @abstractmethod
+    async def producer(self, queue: str) -> AsyncProducerDriver:
+        """Attach a producer; the queue is made if need be."""
+
+    @abstractmethod
+    async def consumer(self, queue: str, options: ConsumerOptions) -> AsyncConsumerDriver:
+        """Attach a consumer; the queue is made if need be."""
+
+    @abstractmethod
+    async def wait_any(self, consumers: Sequence[AsyncConsumerDriver], deadline_s: float) -> None:
+        """Wait until one of them may have something to reserve, or the deadline has come."""

@@ -1,0 +1,1 @@
+"""The queue engine in PostgreSQL: schema, functions, installation, embedded server."""
