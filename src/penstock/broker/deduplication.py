@@ -4,6 +4,8 @@ The window is bounded by a count and by a time. Its keys are messages of a compa
 message are, written in the same batch as the message, so after a crash both are there or neither is.
 
 A duplicate is confirmed like the first one, but not before that is safe: the publisher of the second may rely on it.
+
+Keys whose time is over leave with those that come, a few with each; and in slices, every second while there are some.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 from penstock.fields import Field
 from penstock.message import FRAME_END, ConfirmToken, Entry, Envelope, body_bytes
 from penstock.queues.dedup_window import DedupWindow
+from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.intake import Gate
+from penstock.queues.next_turn import NextTurn
 from penstock.queues.queue import Queue
 from penstock.queues.timetable import DUE_MS_MAX
 from penstock.wire.property_edits import HeaderReader
@@ -28,6 +32,11 @@ NO_PROPERTIES: Final = b"\x00\x00"
 DROPPED: Final = "window"
 # Longer texts are remembered by their digest: ten million keys must not take what a client cares to send.
 TEXT_BYTES_MAX: Final = 64
+# Keys that leave in one turn.
+EXPIRED_AT_ONCE: Final = 1000
+# How often the window is looked at; at least so often, since the schedule must not keep a window whose queue is gone.
+LOOK_MS_MIN: Final = 1000
+LOOK_MS_MAX: Final = 60_000
 
 
 def key_of(field: Field | None) -> bytes | None:
@@ -45,7 +54,9 @@ def key_of(field: Field | None) -> bytes | None:
 class DedupGate(Gate):
     """Lets a key in once."""
 
-    def __init__(self, vhost: VHost, companion: Queue, header: str, count_max: int, ttl_ms: int) -> None:
+    def __init__(
+        self, vhost: VHost, companion: Queue, header: str, count_max: int, ttl_ms: int, expiries: ExpirySchedule
+    ) -> None:
         self._vhost = vhost
         self._companion = companion
         self._header = header
@@ -55,6 +66,7 @@ class DedupGate(Gate):
         # What a key is stored with: it lasts as its message does.
         self._lasting = Envelope("", "", NO_PROPERTIES, persistent=companion.durable)
         self._transient = Envelope("", "", NO_PROPERTIES)
+        self._expiring = NextTurn(self._expire, expiries)
         self.duplicates_count = 0
         self._remember_recovered()
 
@@ -76,7 +88,24 @@ class DedupGate(Gate):
         key_envelope = self._lasting if envelope.persistent else self._transient
         self._companion.hold(key_envelope, [key + FRAME_END], None, expiry_ms)
         self._drop(self._window.add(key, now_ms, expiry_ms))
+        if not self._expiring.is_awaited:
+            self._look_later(now_ms)
         return True
+
+    def _look_later(self, now_ms: int) -> None:
+        due_ms = self._window.next_expiry_ms()
+        if due_ms >= 0:
+            self._expiring.at(min(max(due_ms, now_ms + LOOK_MS_MIN), now_ms + LOOK_MS_MAX))
+
+    def _expire(self, now_ms: int) -> None:
+        if self._companion.deleted or self._companion.crashed:
+            return
+        expired = self._window.expire(now_ms, EXPIRED_AT_ONCE)
+        self._drop(expired)
+        if expired == EXPIRED_AT_ONCE:
+            self._expiring.soon(now_ms)
+        else:
+            self._look_later(now_ms)
 
     def _drop(self, count: int) -> None:
         """As many as left the window leave the companion."""
@@ -105,3 +134,4 @@ class DedupGate(Gate):
 
         self._companion.backing.fold(note)
         self._drop(gone)
+        self._look_later(now_ms)

@@ -73,9 +73,9 @@ def equip(vhost: VHost, queue: Queue, expiries: ExpirySchedule) -> None:
             expiries,
             vhost.clock,
         )
-    _set_returns(vhost, queue, features)
+    _set_returns(vhost, queue, features, expiries)
     _set_selection(queue, features)
-    _set_intake(vhost, queue, features)
+    _set_intake(vhost, queue, features, expiries)
 
 
 def equip_companion(vhost: VHost, queue: Queue) -> None:
@@ -93,7 +93,7 @@ def equip_companion(vhost: VHost, queue: Queue) -> None:
     queue.intake.hold = HoldBack(partial(delay_due_ms, HeaderReader()), lambda: queue, vhost.clock)
 
 
-def _set_returns(vhost: VHost, queue: Queue, features: Features) -> None:
+def _set_returns(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> None:
     is_delayed = features.retry_min_ms > 0 and features.retry_type != RETRY_DISABLED
     # A quorum queue counts in any case.
     if features.delivery_limit < 0 and not is_delayed and queue.arguments.get("x-queue-type") != QUORUM:
@@ -104,7 +104,16 @@ def _set_returns(vhost: VHost, queue: Queue, features: Features) -> None:
         retry = WaitForRetry(
             queue, partial(_held, vhost, queue), counting, features.retry_min_ms, features.retry_max_ms
         )
-    queue.returns = Returns(queue.host, queue.backing, counting, features.delivery_limit, retry, features.retry_type)
+    queue.returns = Returns(
+        queue.host,
+        queue.backing,
+        counting,
+        features.delivery_limit,
+        retry,
+        features.retry_type,
+        queue.requeue,
+        expiries,
+    )
 
 
 def _held(vhost: VHost, queue: Queue) -> Queue:
@@ -135,7 +144,7 @@ def _header_value(reader: HeaderReader, header: str, envelope: Envelope) -> str 
     return None if field is None else plain_value(field)
 
 
-def _set_intake(vhost: VHost, queue: Queue, features: Features) -> None:
+def _set_intake(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> None:
     room = RoomLimits(features.length_max, features.length_bytes_max)
     is_limited = room.count_max >= 0 or room.bytes_max >= 0
     overflow: Overflow | None = None
@@ -146,13 +155,13 @@ def _set_intake(vhost: VHost, queue: Queue, features: Features) -> None:
         elif features.overflow == "reject-publish-dlx":
             refusal = RefusePublishDlx(queue, room)
         elif features.overflow == "ring":
-            overflow = Ring(queue, room)
+            overflow = Ring(queue, room, expiries)
         elif features.overflow == "producer-flow-control":
             overflow = ProducerFlowControl(queue, room)
         elif features.overflow == "flow-to-disk":
             overflow = FlowToDisk(queue, room)
         else:
-            overflow = DropHead(queue, room)
+            overflow = DropHead(queue, room, expiries)
     is_needed = (
         is_limited or features.message_ttl_ms >= 0 or features.hold_on_publish or features.deduplication_header != ""
     )
@@ -164,7 +173,9 @@ def _set_intake(vhost: VHost, queue: Queue, features: Features) -> None:
     if features.deduplication_header:
         window = vhost.companions.get(companions.DEDUP, queue.name, queue.durable)
         intake.gates.append(
-            DedupGate(vhost, window, features.deduplication_header, features.cache_size, features.cache_ttl_ms)
+            DedupGate(
+                vhost, window, features.deduplication_header, features.cache_size, features.cache_ttl_ms, expiries
+            )
         )
     if features.hold_on_publish:
         intake.hold = HoldBack(partial(not_before_due_ms, HeaderReader()), partial(_held, vhost, queue), vhost.clock)

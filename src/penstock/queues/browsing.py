@@ -5,8 +5,8 @@ of shelved messages that it will come to next.
 
 Where messages stand: ready in the backing, or on the shelf of a selection (see `selection`), where they are pending as
 far as the backing knows. Outside both are ready, so a browser is shown both, in the order of their seq_ids. The shelf
-is looked at only where the backing has a hole at the browser's place, and its numbers are taken a page at a time:
-sorting a large shelf again for each message would take for ever.
+is looked at only where the backing has a hole at the browser's place, and its numbers are taken a page at a time, from
+the browser's place on: however large the shelf is, a step costs a page.
 
 Life of a step: the nearest message at or behind the browser's place is looked at; with a filter, as many more as it
 takes to find one that is wanted, up to LOOKS_PER_FETCH. Then the browser gives up, and is told to come again.
@@ -24,7 +24,6 @@ browsers begin anew. It does not look at expiries.
 
 from __future__ import annotations
 
-from heapq import nsmallest
 from typing import Final
 
 from penstock import limits
@@ -66,10 +65,7 @@ def has_more(backing: BackingQueue, selection: Selection | None, browser: Consum
     """Whether there may be something at the browser's place or behind it."""
     if browser.browse_page or backing.browse(browser.browse_seq_id, 1, 0) is not None:
         return True
-    if selection is None or not selection.ready_count():
-        return False
-    _turn_page(selection, browser)
-    return bool(browser.browse_page)
+    return selection is not None and len(selection.shelved_from(browser.browse_seq_id, 1)) > 0
 
 
 def _first_stretch(run: Run, browser: Consumer) -> Run | None:
@@ -111,9 +107,7 @@ def _next_run(backing: BackingQueue, selection: Selection | None, browser: Consu
 
 def _turn_page(selection: Selection, browser: Consumer) -> None:
     """The next shelved numbers, the nearest last."""
-    place = browser.browse_seq_id
-    ahead = [seq_id for seq_id in selection.shelved_ids() if seq_id >= place]
-    page = sorted(ahead) if len(ahead) <= PAGE_MESSAGES else nsmallest(PAGE_MESSAGES, ahead)
+    page = selection.shelved_from(browser.browse_seq_id, PAGE_MESSAGES)
     page.reverse()
     browser.browse_page[:] = page
 

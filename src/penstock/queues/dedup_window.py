@@ -7,7 +7,8 @@ of the companion queue.
 
 Life of the data: `is_known` before a message is taken; `add` when it was; a slot leaves when it is the oldest, and its
 time is over or there are more than `count_max`. After a restart the keys are added again, in their order, from the
-companion queue; what has expired meanwhile leaves again as soon as it is the oldest.
+companion queue; what has expired meanwhile leaves again as soon as it is the oldest. When very many keys expire at once
+they leave a few at a time, with each key that comes, and in slices of what the caller asks for (`expire`).
 
 How the two stay in step when keys have different times: a key whose time is over is not known any more, wherever its
 slot is; but the slot stays until those before it have left. So a slot of a long time may keep short ones behind it,
@@ -19,6 +20,7 @@ Invariants
      that are there, make up all slots that were added.
   3. For each key in a slot, `_latest` has its latest slot, and nothing else. An earlier slot that leaves takes
      nothing with it.
+  4. One `add` lets at most EXPIRED_PER_ADD slots go, besides those that make room.
 
 A crash leaves what it leaves of the companion queue. The window does not publish and does not look at the clock.
 """
@@ -26,7 +28,10 @@ A crash leaves what it leaves of the companion queue. The window does not publis
 from __future__ import annotations
 
 from collections import deque
-from typing import final
+from typing import Final, final
+
+# More than one, so that a window that was full of expired keys gets small again.
+EXPIRED_PER_ADD: Final = 4
 
 
 @final
@@ -72,17 +77,18 @@ class DedupWindow:
         slot = Slot(key, expiry_ms)
         self._slots.append(slot)
         self._latest[key] = slot
-        left = self.expire(now_ms)
+        expired = self.expire(now_ms, EXPIRED_PER_ADD)
+        pushed_out = 0
         if len(self._slots) > self._count_max:
-            left += self.forget(len(self._slots) - self._count_max)
+            pushed_out = self.forget(len(self._slots) - self._count_max)
             # The one that was pushed out may have kept some that are over.
-            left += self.expire(now_ms)
-        return left
+            expired += self.expire(now_ms, EXPIRED_PER_ADD - expired)
+        return expired + pushed_out
 
-    def expire(self, now_ms: int) -> int:
-        """Let slots at the head go whose time is over; how many."""
+    def expire(self, now_ms: int, count_max: int) -> int:
+        """Let slots at the head go whose time is over, so many at most; how many."""
         left = 0
-        while self._slots and self._slots[0].is_over(now_ms):
+        while left < count_max and self._slots and self._slots[0].is_over(now_ms):
             self._leave()
             left += 1
         return left

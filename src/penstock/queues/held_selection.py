@@ -209,6 +209,10 @@ class HeldSelection(Selection):
         """The first page, in the order of due times: at most HELD_LISTED_MAX. `upcoming` has the others."""
         return [seq_id for _, seq_id in self._timetable.upcoming(self._listed_max)]
 
+    def shelved_from(self, seq_id: int, count: int) -> list[int]:
+        """Nothing is shelved: all is ready in the backing, where browsers find it."""
+        return []
+
     def upcoming(self, count_max: int, from_due_ms: int, from_seq_id: int) -> list[tuple[int, int]]:
         """One page of (due, seq_id), from a position on; see `Timetable.upcoming`."""
         return self._timetable.upcoming(count_max, from_due_ms, from_seq_id)

@@ -13,7 +13,8 @@ Life of the data: rules of the first kind are asked after a publish (`make_room`
 (`Gate.admit`).
 
 Invariants
-  1. After a publish, and once consumers that wait have been served, a queue that drops holds no more than its limits.
+  1. After a publish, and once consumers that wait have been served, a queue that drops holds no more than its limits;
+     where very many have to go for that, they go in slices, in the turns that follow (`drop_pace`).
   2. Messages that a waiting consumer has credit for are not dropped: they go to it first, as in a broker that delivers
      straight to consumers.
   3. A refused message is not in the queue, and its token was refused once.
@@ -27,9 +28,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from penstock.message import ConfirmToken, Entry, Envelope
 from penstock.queues.dead_letters import MAXLEN
+from penstock.queues.drop_pace import DropPace
 from penstock.queues.intake import Congestion, Gate, Overflow
 
 if TYPE_CHECKING:
+    from penstock.queues.expiry import ExpirySchedule
     from penstock.queues.queue import Queue
 
 # Qpid's: flow resumes at this share of the limit.
@@ -54,15 +57,19 @@ class RoomLimits:
 class DropHead(Overflow):
     """Drops the oldest ready messages."""
 
-    def __init__(self, queue: Queue, room: RoomLimits) -> None:
+    def __init__(self, queue: Queue, room: RoomLimits, expiries: ExpirySchedule) -> None:
         self._queue = queue
         self._room = room
+        self._pace = DropPace(queue, self.make_room, expiries)
         # While it hands messages out: their delivery may publish again.
         self._is_busy = False
 
     def make_room(self) -> None:
         queue = self._queue
-        if self._is_busy or not self._room.is_over(queue.ready_count(), queue.ready_bytes()):
+        if self._is_busy:
+            return
+        if not self._room.is_over(queue.ready_count(), queue.ready_bytes()):
+            self._pace.looked()
             return
         self._is_busy = True
         try:
@@ -71,19 +78,26 @@ class DropHead(Overflow):
             self._is_busy = False
         # A dropped message may come round to this queue and find it full. It is dropped by the call for it then, and
         # moved on when it is its turn: here that would never end.
+        budget = self._pace.budget()
         while self._room.is_over(queue.ready_count(), queue.ready_bytes()):
             surplus = 1 if self._room.count_max < 0 else queue.ready_count() - self._room.count_max
-            if queue.drop_head(max(surplus, 1), MAXLEN) == 0:
+            if budget <= 0:
+                self._pace.behind()
                 return
+            dropped = queue.drop_head(min(max(surplus, 1), budget), MAXLEN)
+            if dropped == 0:
+                return
+            budget -= dropped
 
 
 @final
 class Ring(Overflow):
     """Drops the oldest messages, also those that somebody has not acknowledged yet."""
 
-    def __init__(self, queue: Queue, room: RoomLimits) -> None:
+    def __init__(self, queue: Queue, room: RoomLimits, expiries: ExpirySchedule) -> None:
         self._queue = queue
         self._room = room
+        self._pace = DropPace(queue, self.make_room, expiries)
         # Dropped, with their size, and still pending: the dead are carried away later in the turn, or nobody has taken
         # them yet. They do not count, and are not dropped twice.
         self._leaving: dict[int, int] = {}
@@ -94,10 +108,12 @@ class Ring(Overflow):
         count = backing.depth() - len(self._leaving)
         size_bytes = backing.ready_bytes() + backing.pending_bytes() - sum(self._leaving.values())
         if not self._room.is_over(count, size_bytes):
+            self._pace.looked()
             return
         pending: list[int] = []
         ready: list[int] = []
         left = [count, size_bytes]
+        budget = self._pace.budget()
 
         def choose(seq_id: int, entry: Entry, is_pending: bool) -> bool:
             if seq_id not in self._leaving:
@@ -106,9 +122,12 @@ class Ring(Overflow):
                 left[0] -= 1
                 left[1] -= size
                 (pending if is_pending else ready).append(seq_id)
-            return self._room.is_over(left[0], left[1])
+            return len(pending) + len(ready) < budget and self._room.is_over(left[0], left[1])
 
-        backing.fold(choose)
+        if budget > 0:
+            backing.fold(choose)
+        if self._room.is_over(left[0], left[1]):
+            self._pace.behind()
         if pending:
             if queue.selection is not None:
                 queue.selection.take(pending)

@@ -5,27 +5,34 @@ What it owns: how often each message that came back was delivered, and the rules
 
 Life of the data: a count begins when a message comes back, and ends when the message is settled. With a delay the
 message leaves the queue for its companion, with its count in the header x-delivery-count, and comes back when it is
-due.
+due. When very many come back at once, those that leave the queue do so in slices; the others wait, pending, and come
+back once more in the turns that follow.
 
 Invariants
   1. A message is delivered at most limit + 1 times.
   2. Counts are kept for messages that are in the queue and came back at least once, and for at most as many others as
      there are messages, and REMAINS_MIN: those that were purged, expired or dropped are found out later.
   3. A delay is at least `min_ms` and at most `max_ms`, and grows with the count: linearly.
+  4. One call has at most AT_ONCE_MAX messages leave the queue, and none while some are put off: these go first. What is
+     put off is not counted before its slice comes.
 
-A crash forgets the counts of messages that wait in the queue itself; those of delayed ones are in their headers. It
-does not know headers: the broker reads and writes them through `Counting`.
+A crash forgets the counts of messages that wait in the queue itself; those of delayed ones are in their headers. What
+was put off is ready again, as all that is pending. It does not know headers: the broker reads and writes them through
+`Counting`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from penstock.backing.backing_queue import BackingQueue
 from penstock.message import Entry, Envelope, Run
 from penstock.queues.dead_letters import DELIVERY_LIMIT, Dead
+from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.next_turn import NextTurn
 from penstock.queues.selection import SelectionHost
 
 # x-delayed-retry-type: which returns are delayed.
@@ -36,6 +43,11 @@ RETRY_RETURNED: Final = "returned"
 
 # Counts of messages that are gone, however few messages there are.
 REMAINS_MIN: Final = 64
+# Read, stamped and moved within one turn.
+AT_ONCE_MAX: Final = 250
+
+# Brings messages back to the queue: (numbers, whether their consumer was lost).
+Requeue = Callable[[Sequence[int], bool], None]
 
 
 class Counting(ABC):
@@ -74,6 +86,8 @@ class Returns:
         limit: int,
         retry: Retry | None,
         retry_type: str,
+        requeue: Requeue,
+        expiries: ExpirySchedule,
     ) -> None:
         self._host = host
         self._backing = backing
@@ -83,37 +97,56 @@ class Returns:
         self._retry = retry
         self._retry_type = retry_type
         self._counts: dict[int, int] = {}
+        self._requeue = requeue
+        self._later = NextTurn(self._go_on, expiries)
+        # Pending messages that have come back and were too many for one turn, with whether their consumer was lost.
+        self._put_off: deque[tuple[int, bool]] = deque()
 
     def returned(self, seq_ids: Sequence[int], lost: bool) -> list[int]:
         """Count, and say which messages go back to the queue now. The others are on their way elsewhere."""
-        entries: dict[int, Entry] = {}
-
-        def note(seq_id: int, entry: Entry) -> None:
-            entries[seq_id] = entry
-
-        self._backing.ackfold(note, seq_ids)
+        is_delayed = self._retry is not None and self._is_delayed(lost) and self._retry.is_open()
+        # While some are put off, others do not overtake them.
+        budget = 0 if self._later.is_awaited else AT_ONCE_MAX
         back: list[int] = []
         over: list[int] = []
-        later: list[Dead] = []
-        later_counts: list[int] = []
-        for seq_id, entry in entries.items():
+        later: list[int] = []
+        for seq_id in dict.fromkeys(seq_ids):
             count = self._counts.get(seq_id, 0) + 1
+            is_over = 0 <= self._limit < count
+            if (is_over or is_delayed) and len(over) + len(later) >= budget:
+                self._put_off.append((seq_id, lost))
+                continue
             self._counts[seq_id] = count
-            if 0 <= self._limit < count:
-                over.append(seq_id)
-            elif self._retry is not None and self._is_delayed(lost) and self._retry.is_open():
-                later.append((seq_id, entry))
-                later_counts.append(count)
-            else:
-                back.append(seq_id)
+            (over if is_over else later if is_delayed else back).append(seq_id)
         if over:
             self._host.bury(over, DELIVERY_LIMIT)
             self.settled(over)
-        if later and self._retry is not None:
-            self._retry.wait(later, later_counts)
-            self.settled([seq_id for seq_id, _ in later])
+        if later:
+            self._wait(later)
+            self.settled(later)
+        if self._put_off:
+            self._later.soon(self._host.wall_ms())
         self._forget_the_gone()
         return back
+
+    def _wait(self, seq_ids: list[int]) -> None:
+        assert self._retry is not None
+        dead: list[Dead] = []
+        self._backing.ackfold(lambda seq_id, entry: dead.append((seq_id, entry)), seq_ids)
+        self._retry.wait(dead, [self._counts[seq_id] for seq_id, _ in dead])
+
+    def _go_on(self, now_ms: int) -> None:
+        """The next slice of what was put off: of those that were lost, or of those that were not."""
+        put_off = self._put_off
+        seq_ids: list[int] = []
+        lost = put_off[0][1] if put_off else False
+        while put_off and put_off[0][1] == lost and len(seq_ids) < AT_ONCE_MAX:
+            seq_ids.append(put_off.popleft()[0])
+        try:
+            self._requeue(seq_ids, lost)
+        finally:
+            if put_off:
+                self._later.soon(now_ms)
 
     def _is_delayed(self, lost: bool) -> bool:
         if self._retry_type == RETRY_ALL:

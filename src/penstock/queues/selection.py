@@ -118,6 +118,10 @@ class Selection(ABC):
         """The first of `shelved_ids`; where many are shelved, without a look at the others."""
         return self.shelved_ids()[:count]
 
+    @abstractmethod
+    def shelved_from(self, seq_id: int, count: int) -> list[int]:
+        """Shelved numbers from this one on, the lowest first, so many at most; without a look at the others."""
+
     def is_needed(self) -> bool:
         """False when the queue can do without it again: nothing shelved, and no order of its own."""
         return True

@@ -63,6 +63,8 @@ class ShelfSelection(Selection):
         self._backing_from = 0
         # Somebody found nothing on a full shelf, with more behind it.
         self._found_full = False
+        # What was shelved since then: that one has not seen it.
+        self._shelved_since = 0
         # When `expire` was called last and left some for later; -1 when it left nothing.
         self._expiring_ms = -1
 
@@ -192,6 +194,8 @@ class ShelfSelection(Selection):
             taken += len(items)
             self._backing_from = items[-1].seq_id + 1
             self._put_new(items)
+        if self._found_full:
+            self._shelved_since += taken
         return taken
 
     def _put_new(self, items: list[Shelved]) -> None:
@@ -291,9 +295,10 @@ class ShelfSelection(Selection):
         """Have consumers notified of what they can get now and could not get before."""
         freed = self._order.freed
         self._order.freed = 0
-        if self._found_full and self._shelf.can_grow():
+        if self._found_full and (self._shelved_since or self._shelf.can_grow()):
+            freed += self._shelved_since + min(max(self._shelf.room(), 0), len(self._backing))
             self._found_full = False
-            freed += min(self._shelf.room(), len(self._backing))
+            self._shelved_since = 0
         if freed:
             self._host.became_available(freed)
 
@@ -365,6 +370,9 @@ class ShelfSelection(Selection):
 
     def first_shelved(self, count: int) -> list[int]:
         return self._order.first_ids(count)
+
+    def shelved_from(self, seq_id: int, count: int) -> list[int]:
+        return self._shelf.ids.listed_from(seq_id, count)
 
     def is_needed(self) -> bool:
         return self._order.IS_OF_THE_QUEUE or self._expire_anywhere or len(self._shelf) > 0

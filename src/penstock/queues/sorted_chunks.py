@@ -131,6 +131,17 @@ class SortedChunks:
             found.extend(chunk[: count - len(found)])
         return found
 
+    def listed_from(self, key: Key, count: int) -> list[Key]:
+        """So many of those that are not below this one, the lowest, in order. It costs nothing for the others."""
+        found: list[Key] = []
+        number = bisect_left(self._lasts, key)
+        while number < len(self._chunks) and len(found) < count:
+            chunk = self._chunks[number]
+            start = 0 if found else bisect_left(chunk, key)
+            found.extend(chunk[start : start + count - len(found)])
+            number += 1
+        return found
+
     def clear(self) -> None:
         self._chunks.clear()
         self._lasts.clear()

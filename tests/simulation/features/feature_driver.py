@@ -153,7 +153,7 @@ class FeatureDriver:
             key = other.key
             if key == copy.key or key in self.facts.settled or is_over(other, now_ms):
                 continue
-            if key in self.facts.rejected or key in self.rules.condemned:
+            if key in self.facts.rejected or key in self.rules.condemned or key in self.rules.put_off:
                 continue
             if spec.order == "sort":
                 is_first = rank(other) < rank(copy) and key not in self.out
@@ -171,6 +171,8 @@ class FeatureDriver:
         self.node.check()
         after = self.node.picture()
         self.rules.check(self.picture, after, self.facts)
+        # What a consumer has again was not put off.
+        self.rules.put_off = {key: how for key, how in self.rules.put_off.items() if key not in self.out}
         self.picture = after
         number = self.history.add(self.node.journal.next_lsn, after)
         self.history.durable_to(self.node.journal.durable_lsn)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from penstock.backing.variable_queues import VariableBackingQueues
 from penstock.broker import broker as broker_module
-from penstock.broker import queue_features
+from penstock.broker import deduplication, queue_features
 from penstock.broker.broker import Broker
 from penstock.broker.companions import companion_kind
 from penstock.broker.vhost import VHost
@@ -24,6 +24,7 @@ from penstock.clock import ManualClock
 from penstock.config import Config
 from penstock.fields import Table
 from penstock.message import Entry, Run
+from penstock.queues import drop_pace, returns
 from penstock.queues.consumer import Consumer
 from penstock.queues.held_selection import HeldSelection
 from penstock.queues.queue import Queue
@@ -160,4 +161,7 @@ def small_and_seeded(profile: FeatureProfile, rng: random.Random) -> Iterator[No
         stack.enter_context(patch.object(secrets, "token_hex", token_hex))
         stack.enter_context(patch.object(broker_module, "VariableBackingQueues", backings))
         stack.enter_context(patch.object(queue_features, "HeldSelection", held))
+        stack.enter_context(patch.object(drop_pace, "AT_ONCE_MAX", profile.slice_count))
+        stack.enter_context(patch.object(returns, "AT_ONCE_MAX", profile.slice_count))
+        stack.enter_context(patch.object(deduplication, "EXPIRED_AT_ONCE", profile.slice_count))
         yield

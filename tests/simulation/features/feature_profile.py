@@ -206,6 +206,8 @@ class FeatureProfile:
         self.releases_per_turn = rng.choice((1, 2, 100))
         self.fill_per_turn = rng.choice((1, 3, 100))
         self.weights = _drawn_weights(rng)
+        # What is done in one turn by those who work in slices. Not drawn: what happens in a seed does not depend on it.
+        self.slice_count = (1, 3, 250)[self.steps % 3]
 
 
 def _drawn_weights(rng: random.Random) -> dict[str, float]:

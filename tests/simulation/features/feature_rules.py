@@ -90,14 +90,18 @@ class Rules:
         self._dying_in: list[str] = []
         # Messages that have died or were released by hand, and stay until somebody takes them.
         self.condemned: set[Key] = set()
+        # Messages that have come back, were too many for one turn, and wait for theirs; as `Facts.returned`.
+        self.put_off: dict[Key, tuple[bool, int]] = {}
 
     def restarted(self) -> None:
         self.condemned.clear()
+        self.put_off.clear()
 
     def deleted(self, name: str) -> None:
         """A queue is gone, with its companion."""
         names = (name, companion_name(HELD_FOR_QUEUE, name))
         self.condemned = {key for key in self.condemned if key[0] not in names}
+        self.put_off = {key: how for key, how in self.put_off.items() if key[0] not in names}
 
     def check(self, before: Picture, after: Picture, facts: Facts) -> None:
         self._before, self._after, self._facts = before, after, facts
@@ -112,12 +116,19 @@ class Rules:
         for copy in messages(after):
             if not self._was_there(copy):
                 new.setdefault(copy.mid, []).append(copy)
+        self.put_off.update(facts.returned)
         self.condemned |= facts.rejected | facts.released
         for key, (_, count) in facts.returned.items():
             if 0 <= self._topology.specs[key[0]].delivery_limit < count:
                 self.condemned.add(key)
         for mid in sorted(gone.keys() | new.keys() | facts.published.keys()):
             self._check_message(mid, gone.get(mid, []), new.get(mid, []))
+        pending = {copy.key for copy in messages(after) if copy.is_pending}
+        self.put_off = {
+            key: how
+            for key, how in self.put_off.items()
+            if key in pending and self._topology.specs[key[0]].retries(how[0])
+        }
 
     def _same_queue(self, copy: Copy) -> Copy | None:
         shelf = self._after.get(copy.queue)
@@ -190,7 +201,7 @@ class Rules:
         ways: list[Fate] = []
         if is_over(copy, facts.now_ms) or key in self.condemned or (spec.drops and self._was_full(copy.queue)):
             ways.append(self._dying(copy.queue, deaths_of(copy), copy.mid))
-        if key in facts.returned and key not in self.condemned and spec.retries(facts.returned[key][0]):
+        if key in self.put_off and key not in self.condemned and spec.retries(self.put_off[key][0]):
             ways.append(at(companion_name(HELD_FOR_QUEUE, copy.queue)))
         if key in facts.moved:
             ways.append(self._arriving(facts.moved[key], deaths_of(copy), copy.mid, False))
@@ -206,7 +217,7 @@ class Rules:
         """Whether a queue that has dropped messages had to: then it is still full, unless more has happened."""
         facts = self._facts
         spec = self._topology.specs[name]
-        if name not in self._after or facts.settled or facts.rejected or facts.returned or facts.moved:
+        if name not in self._after or facts.settled or facts.rejected or self.put_off or facts.moved:
             return True
         if (
             spec.order == "value"
@@ -334,8 +345,8 @@ class Rules:
 
     def _check_retry(self, copy: Copy, gone: list[Copy]) -> None:
         for old in gone:
-            if old.key in self._facts.returned and copy.queue == companion_name(HELD_FOR_QUEUE, old.queue):
-                count = self._facts.returned[old.key][1]
+            if old.key in self.put_off and copy.queue == companion_name(HELD_FOR_QUEUE, old.queue):
+                count = self.put_off[old.key][1]
                 spec = self._topology.specs[old.queue]
                 require(copy.value(COUNT_HEADER) == count, f"{copy} was delivered {count} times: {copy.headers}")
                 due_ms = self._facts.now_ms + min(spec.retry_min_ms * count, spec.retry_max_ms)

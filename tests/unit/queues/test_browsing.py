@@ -14,7 +14,7 @@ from penstock.backing.volatile import VolatileBackingQueue
 from penstock.message import Envelope
 from penstock.queues.browsing import PAGE_MESSAGES, SHELVED_AT_ONCE, browse_run, has_more
 from penstock.queues.consumer import ConsumerFilter
-from penstock.queues.fifo_order import fifo_selection
+from penstock.queues.fifo_order import FifoOrder, fifo_selection
 from penstock.queues.selection import SelectionHost
 
 ENVELOPE = Envelope("", "q", b"\x00\x00")
@@ -135,6 +135,26 @@ def test_shelves_with_holes_are_read_in_order_page_by_page() -> None:
     assert set(shop.selection.take(sorted(taken))) == taken
     shop.publish(4)
     assert shop.browse_all(shop.browser()) == [number for number in range(count + 4) if number not in taken]
+
+
+def test_a_browser_lists_no_more_of_a_shelf_than_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(2 * PAGE_MESSAGES)
+    shop.shelve_all()
+    listed: list[int] = []
+
+    def shelved_ids(self: FifoOrder) -> list[int]:
+        listed.append(len(self.shelf))
+        return self.shelf.ids.listed()
+
+    monkeypatch.setattr(FifoOrder, "ids_in_order", shelved_ids)
+    browser = shop.browser(start=PAGE_MESSAGES - 10)
+    assert has_more(shop.backing, shop.selection, browser)
+    assert shop.browse(browser) == list(range(PAGE_MESSAGES - 10, PAGE_MESSAGES - 10 + SHELVED_AT_ONCE))
+    assert len(browser.browse_page) == PAGE_MESSAGES
+    at_the_end = shop.browser(start=2 * PAGE_MESSAGES)
+    assert not has_more(shop.backing, shop.selection, at_the_end)
+    assert shop.browse(at_the_end) is None
+    assert listed == []
 
 
 def test_messages_that_left_the_queue_after_the_page_was_taken_are_skipped() -> None:

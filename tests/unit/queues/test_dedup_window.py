@@ -7,7 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from penstock.queues.dedup_window import DedupWindow
+from penstock.queues.dedup_window import EXPIRED_PER_ADD, DedupWindow
+
+# More than there are in any window here.
+MANY = 1000
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def test_a_key_is_known_until_its_time_is_over(window: DedupWindow) -> None:
 
 def test_a_key_without_a_time_is_known_until_it_is_pushed_out(window: DedupWindow) -> None:
     window.add(b"a", 0, -1)
-    assert window.expire(10**15) == 0
+    assert window.expire(10**15, MANY) == 0
     assert window.is_known(b"a", 10**15)
     assert [window.add(key, 0, -1) for key in (b"b", b"c", b"d")] == [0, 0, 1]
     assert not window.is_known(b"a", 0)
@@ -38,8 +41,8 @@ def test_expired_keys_leave_at_the_head(window: DedupWindow) -> None:
     window.add(b"b", 0, 20)
     window.add(b"c", 0, 30)
     assert window.next_expiry_ms() == 10
-    assert window.expire(9) == 0
-    assert window.expire(20) == 2
+    assert window.expire(9, MANY) == 0
+    assert window.expire(20, MANY) == 2
     assert len(window) == 1
     assert window.next_expiry_ms() == 30
 
@@ -47,11 +50,11 @@ def test_expired_keys_leave_at_the_head(window: DedupWindow) -> None:
 def test_a_key_that_has_expired_behind_another_is_unknown_but_keeps_its_slot(window: DedupWindow) -> None:
     window.add(b"long", 0, 100)
     window.add(b"short", 0, 10)
-    assert window.expire(50) == 0
+    assert window.expire(50, MANY) == 0
     assert not window.is_known(b"short", 50)
     assert window.is_known(b"long", 50)
     assert len(window) == 2
-    assert window.expire(100) == 2
+    assert window.expire(100, MANY) == 2
 
 
 def test_who_is_pushed_out_takes_expired_ones_behind_it_along(window: DedupWindow) -> None:
@@ -88,6 +91,28 @@ def test_a_key_whose_time_is_over_already_leaves_as_it_comes(window: DedupWindow
     assert window.next_expiry_ms() == -1
 
 
+def test_one_key_that_comes_lets_few_expired_ones_go() -> None:
+    window = DedupWindow(100)
+    for number in range(50):
+        window.add(b"%d" % number, 0, 10)
+    assert window.add(b"new", 10, 20) == EXPIRED_PER_ADD
+    assert not window.is_known(b"49", 10)
+    assert window.expire(10, 5) == 5
+    assert len(window) == 51 - EXPIRED_PER_ADD - 5
+    assert window.next_expiry_ms() == 10
+    assert window.expire(10, MANY) == 45 - EXPIRED_PER_ADD
+    assert window.next_expiry_ms() == 20
+
+
+def test_a_full_window_makes_room_and_lets_few_expired_ones_go() -> None:
+    window = DedupWindow(50)
+    window.add(b"long", 0, 1000)
+    for number in range(49):
+        window.add(b"%d" % number, 0, 10)
+    assert window.add(b"new", 10, 20) == 1 + EXPIRED_PER_ADD
+    window.check_invariants()
+
+
 class WindowMachine(RuleBasedStateMachine):
     """Beside a queue of keys whose heads are dropped as the window says; the queue says who is known."""
 
@@ -120,7 +145,7 @@ class WindowMachine(RuleBasedStateMachine):
     @rule()
     def expire(self) -> None:
         due_ms = self.window.next_expiry_ms()
-        left = self.window.expire(self.now_ms)
+        left = self.window.expire(self.now_ms, MANY)
         assert (left > 0) == (0 <= due_ms <= self.now_ms)
         assert all(0 <= expiry_ms <= self.now_ms for _, expiry_ms in self.companion[:left])
         del self.companion[:left]

@@ -46,6 +46,20 @@ def test_who_found_the_shelf_full_is_told_when_there_is_room() -> None:
     assert len(house.fetch(consumer)) == 1
 
 
+def test_who_found_the_shelf_full_is_told_of_what_others_have_shelved_since() -> None:
+    house = ShelfHouse(FifoOrder(), messages_max=2)
+    house.publish(":x", ":x", expiry_ms=house.host.now_ms + 5)
+    house.publish(":y", ":y")
+    waits = picky("y")
+    assert house.fetch(waits) == []
+    assert not house.selection.has_for(waits)
+    house.host.now_ms += 5
+    # It finds what has expired, shelves all the rest, and takes one.
+    assert house.fetch(Inbox()) == [2]
+    assert house.host.available > 0
+    assert house.fetch(waits) == [3]
+
+
 def test_what_comes_back_finds_room_on_a_full_shelf() -> None:
     house = ShelfHouse(FifoOrder(), messages_max=2)
     seq_ids = house.publish(*["k:x"] * 4)

@@ -29,6 +29,8 @@ def test_it_is_a_sorted_set(steps: list[tuple[str, int]], chunk_max: int) -> Non
         assert chunks.first() == min(model, default=None)
         assert chunks.last() == max(model, default=None)
         assert chunks.after(key) == min([other for other in model if other > key], default=None)
+        for count in (0, 1, chunk_max, 40):
+            assert chunks.listed_from(key, count) == sorted(other for other in model if other >= key)[:count]
 
 
 def test_nothing_is_left_when_it_is_cleared() -> None:

@@ -1,0 +1,100 @@
+"""Settling in a variable queue: what becomes of messages that were handed out, and of all of them at once.
+
+What it owns: nothing more than `variable_books`.
+
+Life of the data: an ack makes pending messages gone; a requeue puts them back where their seq_ids belong (`put_back`),
+with one more delivery counted. A purge makes gone what is ready.
+
+Invariants
+  1. Those of `variable_books`.
+  2. A message that came back says redelivered when it is fetched again.
+  3. An OSError leaves all of this true. Only ackfold and purge raise one: a purge has then removed nothing. Requeue
+     keeps in RAM what cannot be written, and keeps what cannot be read as it is.
+
+Crash: an ack, a purge or a requeue whose row was not synced is undone; what comes back is marked redelivered. It does
+not know who had the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.backing import zone_views
+from penstock.backing.backing_queue import EntryVisitor
+from penstock.backing.put_back import put_back
+from penstock.backing.variable_fetching import VariableFetching
+from penstock.journal import rows
+
+
+class VariableSettling(VariableFetching):
+    """A queue in which messages can be settled."""
+
+    # --- what is pending ---------------------------------------------------------------------------
+
+    def ack(self, seq_ids: Sequence[int]) -> int:
+        acked = self._settle(self.pending.remove(seq_ids), rows.ACKED)
+        self.rates.ack_outs += acked
+        return acked
+
+    def requeue(self, seq_ids: Sequence[int]) -> int:
+        runs = self.pending.take_back(seq_ids)
+        requeued = 0
+        counts = self.tail.delivery_counts
+        for status in runs:
+            requeued += status.count
+            for seq_id in range(status.seq_id, status.seq_id + status.count):
+                counts[seq_id] = counts.get(seq_id, 0) + 1
+            if status.is_persistent:
+                self._journal.settle(rows.REQUEUED, self.queue_no, status.seq_id, status.count, status.size_bytes)
+        put_back(self.zones, runs)
+        self.rates.ack_outs += requeued
+        if self.paging.is_over():
+            self.paging.reduce(2 * requeued + 64)
+        return requeued
+
+    def delivery_count(self, seq_id: int) -> int:
+        """How often the message was handed out and came back."""
+        return self.tail.delivery_counts.get(seq_id, 0)
+
+    def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
+        for seq_id in dict.fromkeys(seq_ids):
+            entry = self.pending.entry(seq_id)
+            if entry is not None:
+                visit(seq_id, entry)
+
+    def purge_acks(self) -> int:
+        return self._settle(self.pending.remove(self.pending.seq_ids()), rows.DROPPED)
+
+    # --- what is ready -----------------------------------------------------------------------------
+
+    def purge(self) -> int:
+        purged = len(self)
+        if purged == 0:
+            return 0
+        strays = self.zones.strays
+        if self.pending.count == 0:
+            self._release_ready()
+            strays.remove(strays.seq_ids())
+            size = self.tail.persistent_bytes
+            low = self.live.low
+            length = self.tail.next_seq_id - low
+            had_persistent = self.tail.persistent_count > 0
+            self.tail.persistent_count = self.tail.persistent_bytes = 0
+            self.zones.clear()
+            self.live.remove(low, length)
+            if had_persistent:
+                self._journal.settle(rows.PURGED, self.queue_no, low, length, size)
+            self.tail.delivery_counts.clear()
+            self.sweep()
+            return purged
+        ready = [*zone_views.runs_in_ram(self.zones), *zone_views.delta_runs(self.zones)]
+        for status in [*ready, *strays.take_back(strays.seq_ids())]:
+            self._gone(status, rows.PURGED)
+        self.zones.clear()
+        # What the delta did not show: damaged slots, and transient messages of an earlier life.
+        for first, count in self.live.live_runs(self.live.low, self.tail.next_seq_id):
+            for seq_id in range(first, first + count):
+                if seq_id not in self.pending:
+                    self.live.remove(seq_id, 1)
+                    self.zones.recount_due = True
+        return purged

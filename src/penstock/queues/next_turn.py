@@ -1,0 +1,45 @@
+"""Work that was too much for one turn: a call in a later one.
+
+What it owns: its place in the schedule, and whom to call.
+
+Life of the data: `soon` or `at` when something is left to do; the schedule calls back once. Whoever still has something
+to do then asks again. `expire_due` is the schedule's way in.
+
+Invariants
+  1. However often it was asked for, there is one call for each time that the schedule comes to it.
+  2. `soon` never means the millisecond in which it is asked: the broker reads sockets between two slices.
+
+A crash leaves nothing: whoever has something to do finds out at the start. It does not know what is done, and the one
+that it calls looks whether its queue is still there: nobody takes it out of the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from penstock.queues.expiry import Expiring, ExpirySchedule
+
+
+@final
+class NextTurn(Expiring):
+    """One place in the schedule, for somebody who works in slices."""
+
+    def __init__(self, go_on: Callable[[int], None], expiries: ExpirySchedule) -> None:
+        # Called with the time.
+        self._go_on = go_on
+        self._expiries = expiries
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.armed_ms >= 0
+
+    def soon(self, now_ms: int) -> None:
+        self._expiries.arm(self, now_ms + 1)
+
+    def at(self, due_ms: int) -> None:
+        """Then, or earlier if it was asked for an earlier time already."""
+        self._expiries.arm(self, due_ms)
+
+    def expire_due(self, now_ms: int) -> None:
+        self._go_on(now_ms)
