@@ -21,10 +21,10 @@ PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile -p test
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated tidy unit bench clients fuzz crash simulate format clean
+.PHONY: help run test check static lint types generated tidy unit bench bench-postgres clients fuzz crash simulate format clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672 (ARGS="--port 5673" to change that)
 	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 $(ARGS)
@@ -45,6 +45,7 @@ types: $(VENV)/dev.stamp
 
 generated: $(VENV)/dev.stamp
 	$(PY) tools/codegen.py --check
+	$(PY) tools/unasync.py --check
 
 tidy: $(VENV)/dev.stamp
 	$(PY) -m pytest -q tests/test_import_direction.py tests/test_tidy.py
@@ -54,6 +55,9 @@ unit: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp ## Measure against rabbitmq-server; tables and plots go to benches/results
 	$(PY) -m benches $(ARGS)
+
+bench-postgres: $(VENV)/dev.stamp ## Measure queues in PostgreSQL beside procrastinate and a plain table; starts its own server
+	$(PY) -m benches.postgres $(ARGS)
 
 clients: $(VENV)/dev.stamp ## Run the integration tests that py-amqp, kombu and Celery ship against penstock (downloads them)
 	sh tests/interop/client_suites.sh $(ARGS)

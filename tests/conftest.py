@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis without stop-watch, and a broker on the wire."""
+"""What all tests share: hypothesis without stop-watch, a broker on the wire, a PostgreSQL (postgres_server.py)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hypothesis import settings
 # Examples are not timed: a loaded machine is not a failing test.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+
+pytest_plugins = ["tests.postgres_server"]
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,10 @@ import click
 import penstock
 from penstock.cli.dump import dump
 from penstock.cli.fsck import fsck
+from penstock.cli.pg import pg
+from penstock.cli.put import put, queues
 from penstock.cli.serve import serve
+from penstock.cli.work import work
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,3 +26,7 @@ def main() -> None:
 main.add_command(serve)
 main.add_command(fsck)
 main.add_command(dump)
+main.add_command(pg)
+main.add_command(work)
+main.add_command(put)
+main.add_command(queues)
