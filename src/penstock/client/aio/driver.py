@@ -3,7 +3,8 @@
 A driver is chosen by the URL's scheme. Sessions, producers and consumers check arguments, turn names into drivers and
 hand out `Message`s; drivers move them. `tests/client` has one suite that every driver passes.
 
-Life of a message: put -> ready (or scheduled, then ready) -> reserve -> reserved -> finalize, or requeue, or bury -> kick.
+Life of a message: put -> ready (or scheduled, then ready) -> reserve -> reserved -> finalize, or requeue, or bury
+-> kick -> ready.
 
 Promises
   1. `put` returns when the message is as safe as the other side makes it (COMMIT, confirm, sync). If it raises, the
@@ -24,7 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from penstock.client.message import Message, QueueStats
 
@@ -46,6 +47,10 @@ class AsyncProducerDriver(ABC):
     async def put(self, payloads: Sequence[bytes], ready_at: datetime | None, ttl_s: float | None) -> list[str]:
         """Put messages, all of them or none; their ids, in order. `ready_at` is aware, None = now."""
 
+    async def put_after(self, payloads: Sequence[bytes], delay_s: float, ttl_s: float | None) -> list[str]:
+        """Put messages that are ready after a while. A driver whose other side has a clock of its own goes by that."""
+        return await self.put(payloads, datetime.now(UTC) + timedelta(seconds=delay_s), ttl_s)
+
     @abstractmethod
     async def close(self) -> None:
         """Leave the queue."""
@@ -64,7 +69,10 @@ class AsyncConsumerDriver(ABC):
 
     @abstractmethod
     async def finalize_and_reserve(self, ids: Sequence[str], note: str | None, count: int) -> list[Message]:
-        """Finalize these, and reserve the next without waiting: in one round trip where that is possible."""
+        """Finalize these, and reserve the next without waiting: in one round trip where that is possible.
+
+        Raises `NotReserved`, and reserves nothing, when one of them is not this consumer's.
+        """
 
     @abstractmethod
     async def requeue(self, ids: Sequence[str], delay_s: float | None, note: str | None) -> list[str]:

@@ -1,0 +1,156 @@
+"""One connection to PostgreSQL: made when its owner asks, given up when it is broken.
+
+Owns the connection, and the translation of what psycopg complains about. It never connects by itself: who owns it
+has to attach anew on a new connection, and tells them apart by `generation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection, sql
+from psycopg.conninfo import conninfo_to_dict
+
+from penstock.client.aio.waiting import Lock
+from penstock.client.errors import Closed, ConnectionLost
+from penstock.client.pg_errors import TAKEN_BACK, translated
+from penstock.client.pg_statements import Statements
+
+# What the URL does not say itself. A peer that is gone without a word is noticed within a minute, by either side.
+DEFAULTS: Final[dict[str, Any]] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+# How often a statement is tried that others got into the way of.
+TRIES_MAX: Final = 5
+# Our statements are calls of functions: there is nothing to plan anew. And each is a transaction, so a put need not
+# notify for the case that it commits much later.
+SESSION_SETTINGS: Final = (
+    b"SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),"
+    b" set_config('tcp_keepalives_count', '3', false), set_config('penstock.autocommit', 'on', false),"
+    b" set_config('plan_cache_mode', 'force_generic_plan', false), set_config('jit', 'off', false),"
+    b" set_config('default_transaction_isolation', 'read committed', false)"
+)
+
+
+class AsyncPgLink:
+    """One connection, in autocommit."""
+
+    def __init__(self, url: str, name: str, statements: Statements) -> None:
+        self._url = url
+        self._name = name
+        self._statements = statements
+        self._connection: AsyncConnection | None = None
+        self._lock = Lock()
+        self._is_closed = False
+        # Grows with each connection.
+        self.generation = 0
+        # How many wait for notifications here. Meanwhile nothing else can be done on this connection.
+        self.listeners = 0
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None and not self._connection.closed
+
+    async def connect(self) -> None:
+        """Connect unless there is a connection."""
+        async with self._lock:
+            if self.is_connected:
+                return
+            try:
+                given = conninfo_to_dict(self._url)
+            except psycopg.ProgrammingError:
+                raise ValueError("this is no URL that PostgreSQL's libpq understands") from None
+            options = {"fallback_application_name": self._name, **DEFAULTS, **given, "client_encoding": "utf8"}
+            try:
+                connection = await AsyncConnection.connect(autocommit=True, **options)
+            except psycopg.Error as error:
+                raise ConnectionLost(f"cannot connect to PostgreSQL: {str(error).strip()}") from error
+            try:
+                await connection.execute(SESSION_SETTINGS, prepare=False)
+            except psycopg.Error as error:
+                await connection.close()
+                raise ConnectionLost(f"cannot connect to PostgreSQL: {str(error).strip()}") from error
+            except BaseException:
+                await connection.close()
+                raise
+            self._connection = connection
+            self._is_closed = False
+            self.generation += 1
+
+    async def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one of the statements; all its rows."""
+        connection = self._here()
+        text = self._statements[statement]
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                cursor = await connection.execute(text, parameters, prepare=True, binary=True)
+                return await cursor.fetchall()
+            except TAKEN_BACK as error:
+                if tries == TRIES_MAX:
+                    raise await self._given_up(connection, error) from error
+            except psycopg.Error as error:
+                raise await self._given_up(connection, error) from error
+
+    async def value(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        """Run one of the statements; its only value."""
+        rows = await self.rows(statement, parameters)
+        return rows[0][0]
+
+    async def values(self, statement: str, parameters: Sequence[Any] = ()) -> list[str]:
+        """Run one of the statements; the ids that are its only column."""
+        rows = await self.rows(statement, parameters)
+        return [str(row[0]) for row in rows]
+
+    async def listen(self, channel: str) -> None:
+        """Be told about a channel."""
+        connection = self._here()
+        try:
+            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)), prepare=False)
+        except psycopg.Error as error:
+            raise await self._given_up(connection, error) from error
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait for a notification, at most so long; whether there was one. Those that came before count too."""
+        connection = self._here()
+        self.listeners += 1
+        is_told = False
+        try:
+            async for _ in connection.notifies(timeout=seconds, stop_after=1):
+                is_told = True
+        except psycopg.Error as error:
+            raise await self._given_up(connection, error) from error
+        finally:
+            self.listeners -= 1
+        return is_told
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        self._is_closed = True
+        connection = self._connection
+        self._connection = None
+        if connection is not None:
+            # Not while somebody is waiting there: his socket would be gone under him, or be another's.
+            async with connection.lock:
+                await connection.close()
+
+    def _here(self) -> AsyncConnection:
+        if self._connection is None:
+            raise Closed("the session is closed") if self._is_closed else ConnectionLost("the connection was lost")
+        return self._connection
+
+    async def _given_up(self, connection: AsyncConnection, error: psycopg.Error) -> Exception:
+        """The error to raise. A connection that is of no use any more is closed."""
+        if self._is_closed:
+            return Closed("the session is closed")
+        better = translated(error, connection.closed, self._statements.schema)
+        if isinstance(better, ConnectionLost) and self._connection is connection:
+            self._connection = None
+            await connection.close()
+        return better

@@ -1,0 +1,49 @@
+"""One wait on a connection that listens: the naps between looks.
+
+A nap ends with a notification, at the next rung of the ladder, when a message falls due, or at the deadline. What is
+due comes back here, too: scheduled messages become ready, and those whose lease has run out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.client.aio.pg_link import AsyncPgLink
+from penstock.client.aio.waiting import monotonic
+from penstock.client.ladder import LAST_RUNG_S, Ladder
+
+# What is due but locked: somebody else is about to make it ready.
+SECONDS_FOR_OTHERS: Final = 0.05
+
+
+class AsyncPgNap:
+    """Waits for messages of some queues; whoever naps looks for them afterwards."""
+
+    def __init__(self, link: AsyncPgLink, queues: list[str], since_s: float) -> None:
+        self._link = link
+        self._queues = queues
+        self._ladder = Ladder(since_s)
+        # When a message falls due, and until when we believe that: a notification may be about an earlier one.
+        self._due_at_s: float | None = None
+        self._ask_at_s = 0.0
+
+    async def take(self, deadline_s: float) -> bool:
+        """Nap once; whether messages that had been somewhere else have become ready."""
+        now_s = monotonic()
+        if now_s >= self._ask_at_s:
+            due_s = await self._link.value("due", (self._queues,))
+            now_s = monotonic()
+            self._due_at_s = None if due_s is None else now_s + due_s
+            self._ask_at_s = now_s + LAST_RUNG_S
+        pause_s = min(self._ladder.pause_s(now_s), deadline_s - now_s)
+        if self._due_at_s is not None:
+            if self._due_at_s <= now_s:
+                self._ask_at_s = 0.0
+                if await self._link.value("return_due", (self._queues,)):
+                    return True
+                pause_s = min(pause_s, SECONDS_FOR_OTHERS)
+            else:
+                pause_s = min(pause_s, self._due_at_s - now_s)
+        if await self._link.pause(max(0.0, pause_s)):
+            self._ask_at_s = 0.0
+        return False
