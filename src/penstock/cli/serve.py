@@ -82,6 +82,21 @@ EXIT_DISK = 1
     " PENSTOCK_CONFIRM_SYNC]",
 )
 @click.option(
+    "--postgres",
+    "postgres_url",
+    metavar="URL|embedded",
+    help="A PostgreSQL for queues that are declared with x-backing=postgres: its URL, or one of the broker's own in the"
+    " data folder. The schema is made if it is not there.  [default: PENSTOCK_POSTGRES_URL]",
+)
+@click.option("--postgres-schema", metavar="NAME", help="The schema of these queues.  [default: penstock]")
+@click.option(
+    "--postgres-queues",
+    multiple=True,
+    metavar="PATTERN",
+    help="Durable queues with such names are in PostgreSQL without having said so; may be repeated. *, ? and [] as in a"
+    " shell.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 @click.option(
@@ -99,6 +114,9 @@ def serve(
     history_hours: float | None,
     in_memory: bool,
     confirm_sync: str | None,
+    postgres_url: str | None,
+    postgres_schema: str | None,
+    postgres_queues: tuple[str, ...],
     log_level: str,
     as_json: bool,
 ) -> None:
@@ -106,8 +124,9 @@ def serve(
 
     Durable queues and exchanges, and the persistent messages in durable queues, are kept in the data folder; one broker
     at a time can use it. Users, port, vhost and folder are also taken from PENSTOCK_HOST, PENSTOCK_PORT,
-    PENSTOCK_DEFAULT_USER, PENSTOCK_DEFAULT_PASS, PENSTOCK_DEFAULT_VHOST, PENSTOCK_DATA_DIR, PENSTOCK_CONFIRM_SYNC, and
-    from the RABBITMQ_DEFAULT_USER, _PASS, _VHOST and RABBITMQ_NODE_PORT variables that RabbitMQ's images use.
+    PENSTOCK_DEFAULT_USER, PENSTOCK_DEFAULT_PASS, PENSTOCK_DEFAULT_VHOST, PENSTOCK_DATA_DIR, PENSTOCK_CONFIRM_SYNC,
+    PENSTOCK_POSTGRES_URL, and from the RABBITMQ_DEFAULT_USER, _PASS, _VHOST and RABBITMQ_NODE_PORT variables that
+    RabbitMQ's images use.
 
     Exit codes: 0 stopped as asked; 1 could not start, or the disk failed; 2 wrong options.
     """
@@ -119,6 +138,7 @@ def serve(
     try:
         config = serve_config(host, port, users, vhosts, memory_limit, data_dir, in_memory, confirm_sync)
         config.disk_bytes_min = (disk_limit or 0) * 1024 * 1024
+        set_postgres(config, postgres_url, postgres_schema, postgres_queues)
         if history_limit is not None:
             config.history_bytes_max = history_limit * 1024 * 1024
         if history_hours is not None:
@@ -157,6 +177,16 @@ def serve_config(
     if users:
         config.users = [_user(text) for text in users]
     return config
+
+
+def set_postgres(config: Config, url: str | None, schema: str | None, patterns: tuple[str, ...]) -> None:
+    if url is not None:
+        config.postgres_url = url
+    if schema is not None:
+        config.postgres_schema = schema
+    config.postgres_queues = list(patterns)
+    # Whether they go together.
+    config.__post_init__()
 
 
 def _user(text: str) -> UserConfig:

@@ -1,0 +1,9 @@
+"""Jobs: functions that are put onto queues, and the worker that runs them (`penstock work`).
+
+Imports leaves and client. docs/jobs.md has the whole story.
+"""
+
+from penstock.worker.backoff import Backoff
+from penstock.worker.job import Job, job
+
+__all__ = ["Backoff", "Job", "job"]
