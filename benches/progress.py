@@ -25,7 +25,11 @@ class Progress:
         self._done += 1
         if self._terminal and repeat.error is None:
             return
-        self.note(f"{self._position()} {repeat.case}, {repeat.broker}, repeat {repeat.number + 1}: {told(repeat)}")
+        self.note(f"{self._position()} {repeat.case}, {repeat.broker}, repeat {repeat.number + 1}: {self.told(repeat)}")
+
+    def told(self, repeat: Repeat) -> str:
+        """What a repeat came to, in a line."""
+        return told(repeat)
 
     def skip(self) -> None:
         self._done += 1
