@@ -62,6 +62,11 @@ class Config:
     # Journal segments that no message needs any more are kept as history up to this size and this age.
     history_bytes_max: int = 1024**3
     history_hours_max: float = 7 * 24.0
+    # The database of queues in PostgreSQL: a URL, or "embedded" for one in the data folder; None = there are none.
+    postgres_url: str | None = None
+    postgres_schema: str = "penstock"
+    # Names of queues that are there without having said so (*, ? and [] as in a shell).
+    postgres_queues: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # The upper ends are those of the fields on the wire.
@@ -73,6 +78,8 @@ class Config:
             raise StartupError("history cannot be kept for less than nothing")
         if self.confirm_sync not in CONFIRM_SYNC:
             raise StartupError(f"confirm_sync is '{self.confirm_sync}'; it must be one of {', '.join(CONFIRM_SYNC)}")
+        if self.postgres_queues and self.postgres_url is None:
+            raise StartupError("queues are to be in PostgreSQL, and nobody says where it is: give --postgres URL")
         if not self.users or not self.vhosts:
             raise StartupError("a broker needs at least one user and one vhost")
         if self.memory_bytes_max <= 0:
@@ -144,6 +151,9 @@ def config_from_environment(env: Mapping[str, str]) -> Config:
     _, data_dir = first("PENSTOCK_DATA_DIR")
     if data_dir:
         config.data_dir = data_dir
+    _, postgres_url = first("PENSTOCK_POSTGRES_URL")
+    if postgres_url:
+        config.postgres_url = postgres_url
     _, confirm_sync = first("PENSTOCK_CONFIRM_SYNC")
     if confirm_sync:
         if confirm_sync not in CONFIRM_SYNC:

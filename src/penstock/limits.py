@@ -87,6 +87,33 @@ SHELF_MESSAGES_MAX: Final = 1_000_000
 # Messages that one fetch looks at, and as many that it shelves, or that expire at once; then it is others' turn.
 LOOKS_PER_FETCH: Final = 1_000
 
+# --- queues in PostgreSQL -----------------------------------------------------------------------------
+
+# What a node reserves at once for its consumers: so many at first, by then unknown size fewer, and at most.
+PG_REFILL_FIRST: Final = 50
+PG_REFILL_UNKNOWN: Final = 10
+PG_REFILL_MESSAGES_MAX: Final = 2_000
+PG_REFILL_BYTES_MAX: Final = 8 * 1024 * 1024
+# Messages of one queue that are with consumers and not settled; all of them are in RAM.
+PG_PENDING_MESSAGES_MAX: Final = 100_000
+PG_PENDING_BYTES_MAX: Final = 256 * 1024 * 1024
+# One transaction puts so much at most; a larger message goes alone.
+PG_BATCH_ROWS_MAX: Final = 5_000
+PG_BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
+# With so much waiting to be put, publishers are not read; with so much more, what comes is refused.
+PG_OUTBOX_BYTES_HIGH: Final = 32 * 1024 * 1024
+PG_OUTBOX_BYTES_MAX: Final = 256 * 1024 * 1024
+# So long a publish waits for a database that is down; then its publisher gets a nack.
+PG_OUTBOX_WAIT_S: Final = 10.0
+# Ids that are settled in one statement.
+PG_SETTLE_IDS_MAX: Final = 10_000
+# What a method may cost the broker that asks the database and waits.
+PG_DIRECT_S: Final = 5.0
+# A purge or a deletion is answered after this time at the latest, with what it has come to.
+PG_PURGE_S: Final = 600.0
+# basic.get waits so long for the first look into the database.
+PG_GET_S: Final = 5.0
+
 # --- flow -------------------------------------------------------------------------------------------
 
 # A publisher is not read while a queue that it feeds has this many ready messages or bytes more than
@@ -123,6 +150,8 @@ assert CONTENT_PART_OVERHEAD_BYTES * 64 <= FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTE
 assert WRITE_BUFFER_BYTES_LOW < WRITE_BUFFER_BYTES_HIGH
 assert RELEASE_READY_MESSAGES < HOLD_READY_MESSAGES
 assert PULL_MESSAGES_MAX <= TURN_MESSAGES_MAX
+assert PG_REFILL_UNKNOWN <= PG_REFILL_FIRST <= PG_REFILL_MESSAGES_MAX
+assert PG_BATCH_BYTES_MAX <= PG_OUTBOX_BYTES_HIGH < PG_OUTBOX_BYTES_MAX
 assert MESSAGE_BYTES_MAX < 512 * 1024 * 1024
 
 # Keys that a queue with deduplication remembers at most.

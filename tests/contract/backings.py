@@ -16,6 +16,8 @@ from penstock.backing.backing_queue import TIMEOUT_NONE, BackingQueue, BackingQu
 from penstock.backing.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, body_bytes
+from tests.contract.postgres_backings import lose_power as end_sessions
+from tests.contract.postgres_backings import postgres, tiny_postgres
 from tests.contract.variable_backings import lose_power, tiny_variable, variable
 
 QUEUE_ID = "0f3a"
@@ -35,6 +37,10 @@ class Backing:
     lose_power: Callable[[Path], None] = lambda folder: None
     # Has limits that a handful of messages exceed.
     is_tiny: bool = False
+    # Transient messages outlive the process, too: what holds them does.
+    keeps_transient: bool = False
+    # How much dearer its calls are than those of the others: searches are cut down by this.
+    cost: int = 1
 
 
 BACKINGS = [
@@ -48,6 +54,16 @@ BACKINGS = [
         survives=True,
         lose_power=lose_power,
         is_tiny=True,
+    ),
+    Backing("postgres", postgres, survives=True, lose_power=end_sessions, keeps_transient=True, cost=5),
+    Backing(
+        "tiny-postgres",
+        tiny_postgres,
+        survives=True,
+        lose_power=end_sessions,
+        is_tiny=True,
+        keeps_transient=True,
+        cost=5,
     ),
 ]
 

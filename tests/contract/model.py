@@ -46,7 +46,9 @@ def content(entry: Entry) -> tuple[object, ...]:
 class BackingModel:
     """One durable queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_transient: bool = False) -> None:
+        # Transient messages survive like persistent ones.
+        self.keeps_transient = keeps_transient
         self.messages: dict[int, Held] = {}
         self.owed: list[PublishedRun] = []
         self.next_seq_id = 0
@@ -74,7 +76,7 @@ class BackingModel:
         seen: bool,
     ) -> None:
         assert first == self.next_seq_id or (self.gap_allowed and first > self.next_seq_id)
-        run = PublishedRun(envelope.persistent, None if props is None else props.confirm)
+        run = PublishedRun(envelope.persistent or self.keeps_transient, None if props is None else props.confirm)
         for seq_id, body in enumerate(bodies, first):
             self.messages[seq_id] = Held(seq_id, (envelope, body, props), run, state, seen)
         if run.token is not None:

@@ -103,7 +103,7 @@ def test_queues_of_one_vhost_share_no_messages(backing: OpenBacking, bq: Backing
 
 def fill(backing: OpenBacking) -> BackingModel:
     """Ready, pending, requeued and acked messages, transient and persistent, the last run not confirmed."""
-    model = BackingModel()
+    model = BackingModel(backing.spec.keeps_transient)
     bodies = stored([b"a", b"b", b"c", b"d"])
     envelope, props = backing.envelope(), MessageProps(confirm=ConfirmToken(1))
     first = backing.queue.publish_delivered(envelope, bodies, props)

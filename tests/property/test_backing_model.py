@@ -56,7 +56,7 @@ class BackingMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory(prefix="penstock-model-")
         self.backing = OpenBacking(spec, Path(self.folder.name), persistent=True)
-        self.model = BackingModel()
+        self.model = BackingModel(spec.keeps_transient)
         self.steps = 0
 
     @property
@@ -329,7 +329,7 @@ def test_every_sequence_of_calls_leaves_what_the_model_holds(spec: Backing) -> N
     run_state_machine_as_test(
         lambda: BackingMachine(spec),
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=EXAMPLES // spec.cost,
             stateful_step_count=STEPS,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],

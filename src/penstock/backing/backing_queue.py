@@ -102,6 +102,23 @@ class BackingQueue(ABC):
         if kind == self.KIND:
             work(self)
 
+    def set_takers(self, takers: Callable[[], bool]) -> None:
+        """Whom to ask whether somebody would take a message now; for a backing that fetches from afar."""
+
+    def drain_arrived(self) -> int:
+        """How many messages have become ready by themselves since the last call: others may publish here, too.
+
+        Asked after work that came through the callback. 0 where messages come through `publish` only.
+        """
+        return 0
+
+    def refresh(self) -> None:
+        """Count anew what others may have changed. A ChannelException when that is not possible now."""
+
+    def is_congested(self) -> bool:
+        """More was published than can be taken in at present: publishers are to wait."""
+        return False
+
     @abstractmethod
     def terminate(self) -> bytes:
         """Stop cleanly and return the terms from which `open` can recover.

@@ -6,6 +6,7 @@ import json
 import secrets
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
+from penstock.backing.postgres_queues import PgBackingQueues
 from penstock.backing.variable_queues import VariableBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
 from penstock.broker.alarms import Alarm, DiskAlarm, MemoryAlarm
@@ -29,7 +30,12 @@ class Broker:
     """Everything that all connections share."""
 
     def __init__(
-        self, config: Config, clock: Clock | None = None, node: NodeStore | None = None, post: Post = run_now
+        self,
+        config: Config,
+        clock: Clock | None = None,
+        node: NodeStore | None = None,
+        post: Post = run_now,
+        postgres: PgBackingQueues | None = None,
     ) -> None:
         """With a store that is not open yet it is opened, and what it holds is restored; raises StartupError."""
         self.config = config
@@ -49,6 +55,8 @@ class Broker:
         # What the last run left damaged or unfinished, for people.
         self.recovery_report: list[str] = []
         self._post = post
+        # None: no queue can be in PostgreSQL.
+        self.postgres = postgres
         if node is not None:
             self._recover(node)
         for name in config.vhosts:
@@ -85,13 +93,14 @@ class Broker:
 
     def _make_vhost(self, name: str, vhost_id: str) -> VHost:
         vhost = VHost(name, self._backings(name, vhost_id), self.clock, self.expiries, vhost_id, self._post)
+        vhost.postgres_patterns = self.config.postgres_queues
         self.vhosts[name] = vhost
         return vhost
 
     def _backings(self, vhost_name: str, vhost_id: str) -> QueueBackings:
         node = self.node
         if node is None:
-            return QueueBackings(VolatileBackingQueues(), None, None)
+            return QueueBackings(VolatileBackingQueues(), None, None, vhost_name, self.postgres)
 
         def exists(queue_id: str) -> bool:
             return node.queue_state(queue_id) is not None
@@ -100,7 +109,8 @@ class Broker:
             label = json.dumps({"vhost": vhost_name, "queue": name}, ensure_ascii=False)
             node.queue_number(vhost_id, queue_id, label.encode("utf-8", "replace"))
 
-        return QueueBackings(VariableBackingQueues(node, vhost_id, self.clock), exists, name_queue)
+        plain = VariableBackingQueues(node, vhost_id, self.clock)
+        return QueueBackings(plain, exists, name_queue, vhost_name, self.postgres)
 
     def definitions(self) -> bytes:
         """Everything that lasts, written down."""
@@ -108,9 +118,10 @@ class Broker:
 
     def stop(self) -> None:
         """Leave everything that lasts on disk, and mark it as left cleanly."""
-        if self.node is not None:
+        if self.node is not None or self.postgres is not None:
             for vhost in self.vhosts.values():
                 vhost.stop()
+        if self.node is not None:
             self.node.stop()
 
     def backings(self) -> list[BackingQueue]:

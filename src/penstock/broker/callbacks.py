@@ -43,6 +43,7 @@ class AsyncCallbackTo:
         try:
             queue.backing.invoke(kind, work)
             queue.settle_confirms()
+            queue.arrived()
         except Exception:
             log.exception("%s has crashed", ascii(queue.describe()))
             queue.crash()

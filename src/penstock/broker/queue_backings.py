@@ -1,4 +1,4 @@
-"""Which backing a queue of a vhost gets: one for all its messages, or one per priority.
+"""Which backing a queue of a vhost gets: one for all its messages, or one per priority; or rows in PostgreSQL.
 
 Backings know ids only. A durable one is named in the journal before it is opened, so that whoever reads the journal
 knows which queue it was.
@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.backing.backing_queue import AsyncCallback, BackingQueue, BackingQueues, Recovery
+from penstock.backing.postgres_queues import PgBackingQueues
 from penstock.backing.priority import PriorityBackingQueues, combined_recovery, inner_ids
+from penstock.broker.postgres_arguments import is_in_postgres, postgres_name
+from penstock.errors import precondition_failed
 from penstock.fields import Table
 
 # Whether anything was found on disk under an id.
@@ -27,7 +30,17 @@ def max_priority(arguments: Table) -> int:
 class QueueBackings:
     """The backings of one vhost."""
 
-    def __init__(self, plain: BackingQueues, exists: Exists | None, name_queue: NameQueue | None) -> None:
+    def __init__(
+        self,
+        plain: BackingQueues,
+        exists: Exists | None,
+        name_queue: NameQueue | None,
+        vhost_name: str = "/",
+        postgres: PgBackingQueues | None = None,
+    ) -> None:
+        self._vhost_name = vhost_name
+        # None: the broker has no PostgreSQL.
+        self.postgres = postgres
         self._plain = plain
         self._exists = exists
         self._name_queue = name_queue
@@ -41,7 +54,10 @@ class QueueBackings:
         for (_, arguments), each in zip(queues, ids, strict=True):
             levels = found[pos : pos + len(each)]
             pos += len(each)
-            recoveries.append(combined_recovery(levels) if max_priority(arguments) else levels[0])
+            if not levels:
+                recoveries.append(Recovery(True, b""))
+            else:
+                recoveries.append(combined_recovery(levels) if max_priority(arguments) else levels[0])
         return recoveries
 
     def open(
@@ -53,12 +69,22 @@ class QueueBackings:
         recovery: Recovery | None,
         callback: AsyncCallback,
     ) -> BackingQueue:
+        if is_in_postgres(arguments):
+            return self._postgres().open_named(postgres_name(self._vhost_name, name), name, recovery is None, callback)
         plain = self._plain
         if durable and self._name_queue is not None:
             plain = NamedBackings(plain, name, self._name_queue)
         return self._for(plain, arguments).open(queue_id, durable, recovery, callback)
 
-    def delete_crashed(self, queue_id: str, arguments: Table) -> None:
+    def _postgres(self) -> PgBackingQueues:
+        if self.postgres is None:
+            raise precondition_failed("there are queues in PostgreSQL; start this broker with --postgres URL")
+        return self.postgres
+
+    def delete_crashed(self, name: str, queue_id: str, arguments: Table) -> None:
+        if is_in_postgres(arguments):
+            self._postgres().delete_crashed(postgres_name(self._vhost_name, name))
+            return
         self._for(self._plain, arguments).delete_crashed(queue_id)
 
     def stop(self) -> None:
@@ -92,5 +118,8 @@ class NamedBackings(BackingQueues):
 
 
 def _ids(queue_id: str, arguments: Table) -> list[str]:
+    """What the node's own store knows it by; nothing when it is elsewhere."""
+    if is_in_postgres(arguments):
+        return []
     priority = max_priority(arguments)
     return inner_ids(queue_id, priority) if priority else [queue_id]

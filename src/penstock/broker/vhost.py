@@ -17,6 +17,7 @@ from penstock.broker.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE,
 from penstock.broker.definitions import QueueDefinition
 from penstock.broker.held_messages import DELAY_HEADER, delay_ms_of
 from penstock.broker.moves import Moves
+from penstock.broker.postgres_arguments import BACKING, check_backing, with_backing
 from penstock.broker.queue_backings import QueueBackings
 from penstock.broker.queue_features import equip, equip_companion
 from penstock.broker.topology import Topology
@@ -53,6 +54,8 @@ class VHost(Topology):
         self.companions = Companions(self._make_companion, self._drop_queue)
         self._expiries = expiries
         self._post = post
+        # Names of queues that are in PostgreSQL without having said so.
+        self.postgres_patterns: Sequence[str] = ()
         # Exclusive queues by the connection that owns them.
         self._exclusive: dict[object, dict[str, Queue]] = {}
 
@@ -119,7 +122,11 @@ class VHost(Topology):
 
     def _make_queue(self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table) -> Queue:
         described = f"queue '{name}' in vhost '{self.name}'"
+        exclusive = owner is not None
+        arguments = with_backing(name, durable, auto_delete, exclusive, arguments, self.postgres_patterns)
         args.check_queue_arguments(arguments, described)
+        has_postgres = self._backings.postgres is not None
+        check_backing(name, durable, auto_delete, exclusive, arguments, has_postgres, described)
         args.check_quorum_properties(arguments, durable, auto_delete, owner is not None, described)
         # An exclusive queue goes with its connection: it does not count as durable, whatever the client says.
         durable = durable and owner is None
@@ -159,6 +166,7 @@ class VHost(Topology):
             queue_id,
         )
         callback.queue = queue
+        backing.set_takers(queue.is_wanted)
         if arguments.get("x-queue-mode") == args.LAZY:
             backing.set_queue_mode(True)
         return queue
@@ -183,6 +191,9 @@ class VHost(Topology):
         described = queue.describe()
         args.check_equal("durable", described, durable and owner is None, queue.durable)
         args.check_equal("auto_delete", described, auto_delete, queue.auto_delete)
+        if BACKING in arguments:
+            # Whoever does not care gets the queue that is there.
+            args.check_equal_arguments((BACKING,), described, arguments, queue.arguments)
         args.check_equal_arguments(args.COMPARED_QUEUE_ARGUMENTS, described, arguments, queue.arguments)
 
     def delete_queue(self, queue: Queue, if_unused: bool, if_empty: bool) -> int:
@@ -212,7 +223,7 @@ class VHost(Topology):
             self.log.queue_deleted(self.name, queue.name)
         if queue.crashed:
             queue.deleted = True
-            self._backings.delete_crashed(queue.queue_id, queue.arguments)
+            self._backings.delete_crashed(queue.name, queue.queue_id, queue.arguments)
             return 0
         return queue.delete()
 

@@ -101,6 +101,18 @@ class Queue(AtHand):
     def available_count(self) -> int:
         return 0 if self.paused else self.ready_count()
 
+    def arrived(self) -> None:
+        """The backing may have got messages by itself: offer them. Nobody here has noted whether they expire."""
+        count = self.backing.drain_arrived()
+        if count:
+            self._expiry.recovered()
+            self._arm()
+            self.consumers.notify_available(count)
+
+    def is_wanted(self) -> bool:
+        """Whether a consumer would take a message now."""
+        return not self.paused and self.consumers.highest_active_priority() is not None
+
     def pull(self, consumer: Consumer, count_max: int) -> Run | None:
         """A consumer that was notified takes a run; None when there is nothing for it now."""
         manager = self.consumers

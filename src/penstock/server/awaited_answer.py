@@ -22,9 +22,12 @@ DISK = "disk"
 class AwaitedAnswer:
     """One method's answer."""
 
-    def __init__(self, channel: Channel, answer: Method) -> None:
+    def __init__(
+        self, channel: Channel, answer: Method, failure: str = "the broker could not write to its disk"
+    ) -> None:
         self._channel = channel
         self._answer = answer
+        self._failure = failure
         self._answered = False
 
     def wait_with(self, when_durable: Callable[[Callable[[bool], None]], None]) -> None:
@@ -41,7 +44,7 @@ class AwaitedAnswer:
         if connection.closing:
             return
         if not is_durable:
-            connection.close_with(internal_error("the broker could not write to its disk"), 0)
+            connection.close_with(internal_error(self._failure), 0)
             return
         if not channel.closing:
             channel.send(self._answer)

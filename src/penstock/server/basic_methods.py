@@ -7,14 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.broker import direct_reply
+from penstock.broker.postgres_arguments import is_in_postgres
 from penstock.broker.users import READ
 from penstock.errors import not_allowed, not_implemented, precondition_failed
 from penstock.fields import TYPE_NAMES, Table
+from penstock.message import Run
 from penstock.queues.publisher_marks import NoLocal
+from penstock.queues.queue import Queue
 from penstock.queues.unacked import UnackedRun
 from penstock.server.ack_timeouts import consumer_timeout_ms, queue_timeout_ms
 from penstock.server.channel import Channel
 from penstock.server.consumer_filters import BROWSE_ARGUMENT, browse_start, check_not_browsing, consumer_filter
+from penstock.server.pg_answers import when_looked
 from penstock.server.queue_methods import queue_name
 from penstock.server.subscription import Subscription
 from penstock.server.transaction import ACK, REJECT, REQUEUE
@@ -63,6 +67,11 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> None:
         channel.consumer_prefetch_count,
     )
     _set_wishes(subscription, method)
+    if subscription.filter is not None and is_in_postgres(queue.arguments):
+        raise precondition_failed(
+            f"consumers of {queue.describe()} take what comes: its messages are in PostgreSQL and shared between nodes,"
+            " so leave out the selector and no-local"
+        )
     channel.add_subscription(subscription)
     if subscription.no_local is not None:
         # The queue wants to know who publishes from now on. Publishers remember whether their queues do.
@@ -113,9 +122,22 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> None:
     connection.user.require(READ, "queue", name, connection.vhost.name)
     queue = connection.vhost.queue(name, connection)
     run = queue.get(method.no_ack)
-    if run is None:
+    if run is not None:
+        _send_got(channel, method, queue, run)
+    elif not when_looked(channel, method.INDEX, queue, lambda: _get_again(channel, method, queue)):
         channel.send(methods.BasicGetEmpty())
-        return
+
+
+def _get_again(channel: Channel, method: methods.BasicGet, queue: Queue) -> None:
+    """A queue in PostgreSQL has looked there."""
+    run = None if queue.deleted or queue.crashed else queue.get(method.no_ack)
+    if run is not None:
+        _send_got(channel, method, queue, run)
+    else:
+        channel.send(methods.BasicGetEmpty())
+
+
+def _send_got(channel: Channel, method: methods.BasicGet, queue: Queue, run: Run) -> None:
     envelope, body, _ = run.entries[0]
     tag = channel.take_tags(1)
     if not method.no_ack:
@@ -123,7 +145,7 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> None:
         due_ms = channel.ack_due_ms(timeout_ms) if timeout_ms else -1
         channel.unacked.add(tag, 1, UnackedRun(queue, None, run.first_seq_id - tag, due_ms))
     channel.send(methods.BasicGetOk(tag, run.redelivered, envelope.exchange, envelope.routing_key, len(queue)))
-    connection.send_content(channel.number, envelope.properties, body)
+    channel.connection.send_content(channel.number, envelope.properties, body)
 
 
 def basic_ack(channel: Channel, method: methods.BasicAck) -> None:

@@ -48,7 +48,7 @@ class PublisherFlow:
     def after_publish(self, connection: Connection, queues: list[Queue]) -> None:
         """The connection has published to these queues; hold it if one of them is behind."""
         for queue in queues:
-            if queue.congestion is not None:
+            if queue.congestion is not None or queue.backing.is_congested():
                 self._hold(connection, queue)
                 return
             if (
@@ -85,6 +85,8 @@ class PublisherFlow:
             if queue.congestion is not None and not queue.deleted:
                 if queue.congestion.is_relieved():
                     self._let_go(queue)
+            elif not queue.deleted and queue.backing.is_congested():
+                continue
             elif queue.deleted or (
                 len(queue.backing) <= limits.RELEASE_READY_MESSAGES
                 and queue.backing.ready_bytes() <= limits.HOLD_READY_BYTES // 2
@@ -94,7 +96,7 @@ class PublisherFlow:
     def _check_pace(self) -> None:
         self._timer = None
         for queue, held in list(self.holding.items()):
-            if queue.congestion is not None and not queue.deleted:
+            if not queue.deleted and (queue.congestion is not None or queue.backing.is_congested()):
                 # They wait as long as it takes: that is what its overflow rule says.
                 continue
             if queue.delivered_count - held.delivered_before >= limits.HOLD_PACE_MESSAGES and not queue.deleted:

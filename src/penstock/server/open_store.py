@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
+from penstock.backing.postgres_queues import PgBackingQueues
 from penstock.broker.alarms import default_disk_bytes_min
 from penstock.broker.broker import Broker
 from penstock.broker.callbacks import Post
@@ -45,6 +46,7 @@ def open_broker(
     make_syncer: MakeSyncer,
     turn_soon: Callable[[], None],
     post: Post,
+    postgres: PgBackingQueues | None = None,
 ) -> Broker:
     """A broker with everything that the folder holds. Raises StartupError; then nothing is left open."""
     clock = SystemClock()
@@ -66,7 +68,7 @@ def open_broker(
         raise StartupError(folder_complaint(data_dir, error)) from error
     node = NodeStore(files, syncer, clock, options, secrets.randbits)
     try:
-        return Broker(config, clock, node, post)
+        return Broker(config, clock, node, post, postgres)
     except (StartupError, OSError) as error:
         node.abandon()
         cause = error if isinstance(error, OSError) else error.__cause__

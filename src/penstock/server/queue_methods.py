@@ -13,6 +13,7 @@ from penstock.broker.users import CONFIGURE, READ, WRITE
 from penstock.errors import not_found
 from penstock.queues.queue import Queue
 from penstock.server.channel import Channel
+from penstock.server.pg_answers import when_purged, when_quiet
 from penstock.wire import methods
 
 log = logging.getLogger("penstock.queue")
@@ -40,6 +41,11 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
     channel.current_queue = queue.name
     if queue.lifetime is not None:
         queue.lifetime.used()
+    when_quiet(channel, method.INDEX, queue, lambda: _declared(channel, method, queue))
+
+
+def _declared(channel: Channel, method: methods.QueueDeclare, queue: Queue) -> None:
+    queue.backing.refresh()
     answer = methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count())
     channel.answer(answer, method.no_wait, lasting=queue.durable and not method.passive)
 
@@ -75,9 +81,23 @@ def queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     vhost = connection.vhost
     name = queue_name(channel, method.queue)
     connection.user.require(CONFIGURE, "queue", name, vhost.name)
+    found = vhost.queues.get(name)
+    is_certain = not method.if_unused and not method.if_empty
+    wait = when_purged if is_certain else when_quiet
+    if found is not None:
+        # Not theirs to purge: refused here.
+        vhost.queue(name, connection, even_crashed=True)
+    wait(channel, method.INDEX, found, lambda: _delete(channel, method, name))
+
+
+def _delete(channel: Channel, method: methods.QueueDelete, name: str) -> None:
+    connection = channel.connection
+    vhost = connection.vhost
     deleted = 0
     if name in vhost.queues:
         queue = vhost.queue(name, connection, even_crashed=True)
+        if not queue.crashed:
+            queue.backing.refresh()
         deleted = vhost.delete_queue(queue, method.if_unused, method.if_empty)
     channel.answer(methods.QueueDeleteOk(deleted), method.no_wait)
 
@@ -86,7 +106,12 @@ def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     connection = channel.connection
     name = queue_name(channel, method.queue)
     connection.user.require(READ, "queue", name, connection.vhost.name)
-    purged = connection.vhost.queue(name, connection).purge()
+    queue = connection.vhost.queue(name, connection)
+    when_purged(channel, method.INDEX, queue, lambda: _purge(channel, method, queue))
+
+
+def _purge(channel: Channel, method: methods.QueuePurge, queue: Queue) -> None:
+    purged = 0 if queue.deleted or queue.crashed else queue.purge()
     if not method.no_wait:
         channel.send(methods.QueuePurgeOk(purged))
 

@@ -18,12 +18,14 @@ from collections.abc import Callable
 from penstock import limits
 from penstock.broker.alarms import blocked_reason
 from penstock.broker.broker import Broker
+from penstock.clock import SystemClock
 from penstock.config import Config
 from penstock.errors import AmqpError, StartupError
 from penstock.server.connection import Connection
 from penstock.server.faults import Faults
 from penstock.server.flow import PublisherFlow
 from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
+from penstock.server.pg_open import OpenPostgres, open_postgres
 from penstock.server.scheduler import Scheduler
 from penstock.server.store_turns import StoreTurns
 from penstock.wire import methods
@@ -39,12 +41,12 @@ MEMORY_CHECK_PER_QUEUE_S = 20e-6
 class Server:
     """One broker that listens."""
 
-    # Made in `start` when there is a data folder.
+    # Made in `start` when there is a data folder or a PostgreSQL.
     broker: Broker
 
     def __init__(self, config: Config, make_syncer: MakeSyncer = best_syncer) -> None:
         self.config = config
-        if config.data_dir is None:
+        if config.data_dir is None and config.postgres_url is None:
             self.broker = Broker(config)
         # Why the disk is not used any more, and whom to tell.
         self.disk_error: OSError | None = None
@@ -58,6 +60,7 @@ class Server:
         self.faults = Faults(self)
         self._make_syncer = make_syncer
         self._store: StoreTurns | None = None
+        self._postgres: OpenPostgres | None = None
         self._thread_id = 0
         self._listener: asyncio.Server | None = None
         self._stopping = False
@@ -73,12 +76,17 @@ class Server:
         self._thread_id = threading.get_ident()
         self.flow = PublisherFlow(self.loop)
         self.scheduler = Scheduler(self.loop, self.flow, self.arm_expiry)
-        if self.config.data_dir is not None:
-            self._open_store(self.config.data_dir)
+        if self.config.postgres_url is not None:
+            self._postgres = open_postgres(self.config, self.loop, SystemClock(), self.scheduler.turn_soon)
         try:
+            if self.config.data_dir is not None:
+                self._open_store(self.config.data_dir)
+            elif self._postgres is not None:
+                self.broker = Broker(self.config, postgres=self._postgres.queues)
             await self._listen()
         except StartupError:
             self._close_store()
+            await self._close_postgres()
             raise
         self._check_alarms()
         self.arm_expiry()
@@ -127,6 +135,7 @@ class Server:
                 timer.cancel()
         self.flow.close()
         self._close_store()
+        await self._close_postgres()
         log.info("Server stopped")
 
     async def _stop_listening(self, listener: asyncio.Server) -> None:
@@ -147,7 +156,13 @@ class Server:
 
     def _open_store(self, data_dir: str) -> None:
         self.broker = open_broker(
-            self.config, data_dir, self.loop, self._make_syncer, self.scheduler.turn_soon, self._post
+            self.config,
+            data_dir,
+            self.loop,
+            self._make_syncer,
+            self.scheduler.turn_soon,
+            self._post,
+            None if self._postgres is None else self._postgres.queues,
         )
         assert self.broker.node is not None
         for line in self.broker.recovery_report:
@@ -179,6 +194,13 @@ class Server:
             self._store = self.scheduler.store = None
             self.broker.stop()
 
+    async def _close_postgres(self) -> None:
+        postgres, self._postgres = self._postgres, None
+        if postgres is not None:
+            if self.config.data_dir is None and hasattr(self, "broker"):
+                self.broker.stop()
+            await postgres.stop()
+
     def abandon(self) -> None:
         """Let go of the disk and of the clients as a crash would; for tests."""
         for connection in list(self.connections):
@@ -188,6 +210,9 @@ class Server:
             self._store = self.scheduler.store = None
             assert self.broker.node is not None
             self.broker.node.abandon()
+        if self._postgres is not None:
+            self._postgres.abandon()
+            self._postgres = None
 
     # --- connections ----------------------------------------------------------------------------------
 

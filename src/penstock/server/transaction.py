@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.backing.postgres import PgBackingQueue
 from penstock.errors import precondition_failed
 from penstock.message import ConfirmToken
 from penstock.queues.unacked import Span
@@ -33,6 +34,53 @@ class Refusal(ConfirmToken):
         self.refused = True
 
 
+class Outcome:
+    """What becomes of the publishes of a commit that go to PostgreSQL: known when the database has answered to all."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.is_refused = False
+        self._when_known: Callable[[bool], None] | None = None
+
+    def then(self, when_known: Callable[[bool], None]) -> None:
+        """Tell whether all of them are safe; at once when that is known."""
+        self._when_known = when_known
+        self._tell()
+
+    def answered(self, is_safe: bool) -> None:
+        self.waiting -= 1
+        self.is_refused = self.is_refused or not is_safe
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.waiting == 0 and self._when_known is not None:
+            when_known, self._when_known = self._when_known, None
+            when_known(not self.is_refused)
+
+
+class AwaitedPut(ConfirmToken):
+    """Of one message that goes to PostgreSQL, and perhaps to other queues as well."""
+
+    __slots__ = ("_is_over", "_outcome")
+
+    def __init__(self, waiting: int, outcome: Outcome) -> None:
+        super().__init__(waiting)
+        outcome.waiting += 1
+        self._outcome = outcome
+        self._is_over = False
+
+    def complete(self) -> None:
+        self._answered(True)
+
+    def refuse(self) -> None:
+        self._answered(False)
+
+    def _answered(self, is_safe: bool) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._outcome.answered(is_safe)
+
+
 class Transaction:
     """What a transactional channel has not committed yet."""
 
@@ -53,8 +101,12 @@ class Transaction:
     def settled(self, spans: list[Span], how: int) -> None:
         self._settled.append((spans, how))
 
-    def commit(self) -> None:
-        """Do it all, on one thread and within one turn: nobody sees half of it."""
+    def commit(self) -> Outcome:
+        """Do it all, on one thread and within one turn: nobody sees half of it.
+
+        What goes to PostgreSQL is on its way then, also within one transaction there.
+        """
+        outcome = Outcome()
         self._uncount()
         publishes, self._publishes = self._publishes, []
         settled, self._settled = self._settled, []
@@ -62,6 +114,10 @@ class Transaction:
         refused = False
         for route, prepared, bodies in publishes:
             prepared.queues = prepared.living_queues()
+            if any(isinstance(queue.backing, PgBackingQueue) for queue in prepared.queues):
+                for body in bodies:
+                    channel.publisher.publish_now(route, prepared, [body], AwaitedPut(len(prepared.queues), outcome))
+                continue
             if not prepared.takes_singly:
                 channel.publisher.publish_now(route, prepared, bodies)
                 continue
@@ -73,6 +129,7 @@ class Transaction:
             channel.settle(spans, how)
         if refused:
             raise precondition_failed("partial tx completion")
+        return outcome
 
     def rollback(self) -> None:
         """Forget the publishes; acknowledged deliveries are unacknowledged again."""

@@ -43,16 +43,23 @@ class Broker:
     """A broker that runs while the `with` block does; or between `start` and `stop`, more than once if need be."""
 
     def __init__(
-        self, config: Config | None = None, port: int = 0, data_dir: str | PathLike[str] | None = None
+        self,
+        config: Config | None = None,
+        port: int = 0,
+        data_dir: str | PathLike[str] | None = None,
+        postgres_url: str | None = None,
     ) -> None:
         """`port` counts, not the configuration's: a test wants a free one (0), not the one everybody uses.
 
-        With `data_dir` the broker keeps what is durable in that folder.
+        With `data_dir` the broker keeps what is durable in that folder; with `postgres_url` queues can be in that
+        database (`x-backing: postgres`).
         """
         # A refused login is answered at once: tests do not guess passwords.
         self._config = config or Config(login_refused_delay_s=0.0)
         if data_dir is not None:
             self._config = replace(self._config, data_dir=fspath(data_dir))
+        if postgres_url is not None:
+            self._config = replace(self._config, postgres_url=postgres_url)
         self._is_killed = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -121,7 +128,14 @@ class Broker:
 
     def queue_depth(self, name: str, vhost: str = "/") -> int:
         """How many messages are ready in a queue; raises KeyError when there is no such queue."""
-        return self.call(lambda server: len(server.broker.vhosts[vhost].queues[name]))
+
+        def count(server: Server) -> int:
+            queue = server.broker.vhosts[vhost].queues[name]
+            # Others may have a hand in it.
+            queue.backing.refresh()
+            return len(queue)
+
+        return self.call(count)
 
     def call(self, function: Callable[[Server], T]) -> T:
         """Run a function on the broker's thread and return what it returns. Any thread may call."""

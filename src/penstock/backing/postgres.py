@@ -1,0 +1,335 @@
+"""The backing queue whose messages are rows in PostgreSQL, shared with other nodes and with plain SQL.
+
+Owns: the confirms that it owes, and what this node holds of the queue (`postgres_held`). The messages themselves are
+the database's. seq_id is the row's id: unique, never used again, the same on all nodes, and the order is its order.
+
+Life of a message: `publish` hands rows to the door -> COMMIT -> the token is due. Some node reserves the row into its
+window -> `fetch` -> pending -> `ack` finalizes the row, `requeue` makes it ready again. Transient messages are rows
+like all others, and survive like them.
+
+What differs from other backings, because the database answers later (a door that answers at once differs in nothing):
+`publish` returns -1; `is_empty` speaks of the window, and asks for more when that is empty; what comes then is told
+through `drain_arrived`; `len` adds what the database last said.
+
+Invariants
+  1. A token comes out of `drain_confirmed` once, after the COMMIT of its rows, or is refused, never both. Where nobody
+     knows whether the rows were committed, it is refused.
+  2. What `postgres_held` promises.
+
+A crash of the node leaves every committed message in the database; what was reserved for the node returns within
+seconds, marked redelivered. It does not page: the window is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+from penstock import limits
+from penstock.backing.backing_queue import (
+    TIMEOUT_NONE,
+    TIMEOUT_TIMED,
+    BackingQueue,
+    DropResult,
+    EntryVisitor,
+    FoldVisitor,
+    PropsPredicate,
+)
+from penstock.backing.postgres_envelopes import PgEnvelopes
+from penstock.backing.postgres_held import PgHeld
+from penstock.backing.postgres_link import PgDoor, PgUnavailable, PutRow
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
+
+# Names the implementation, also where there is no object of it.
+KIND: Final = "postgres"
+# What a fold reads at once.
+FOLD_MESSAGES: Final = 500
+FOLD_BYTES: Final = 4 * 1024 * 1024
+# What the history says of messages that left unread.
+DROPPED_NOTE: Final = "dropped by the broker: expired, or no room"
+
+
+@final
+class WaitingPut:
+    """A run that is on its way to the database."""
+
+    def __init__(self, queue: PgBackingQueue, count: int, token: ConfirmToken | None) -> None:
+        self._queue = queue
+        self.count = count
+        self.token = token
+        # Known when it is there.
+        self.ids: list[int] = []
+
+    def done(self, ids: list[int] | None) -> None:
+        if ids is not None:
+            self.ids = ids
+        self._queue.put_done(self, ids is not None)
+
+
+@final
+class PgBackingQueue(BackingQueue):
+    """One queue, seen from one node."""
+
+    KIND = KIND
+
+    def __init__(self, envelopes: PgEnvelopes, held: PgHeld, door: PgDoor) -> None:
+        self._envelopes = envelopes
+        self._held = held
+        self._door = door
+        held.door = door
+        self._owed: dict[ConfirmToken, None] = {}
+        self._confirmed: list[ConfirmToken] = []
+        self._ended = False
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def set_takers(self, takers: Callable[[], bool]) -> None:
+        self._held.takers = takers
+
+    def drain_arrived(self) -> int:
+        count, self._held.arrived_count = self._held.arrived_count, 0
+        return count
+
+    def refresh(self) -> None:
+        self._door.refresh()
+
+    def is_congested(self) -> bool:
+        return self._door.is_congested()
+
+    def ask_once(self, done: Callable[[], None]) -> None:
+        """Have one message in the window soon, for somebody who gets it by hand; `done` is called when it was tried."""
+        self._door.ask_once(done)
+
+    def when_quiet(self, done: Callable[[], None]) -> None:
+        """Call `done` when the database has answered to everything that was asked of it so far."""
+        self._door.when_quiet(done)
+
+    def purge_first(self, done: Callable[[], None]) -> None:
+        """Remove most of what is ready without blocking anybody; `purge` or the deletion does the rest."""
+        self._door.purge_first(done)
+
+    def terminate(self) -> bytes:
+        held = self._held
+        held.give_window_back()
+        self._door.give_back([seq_id for seq_id, _ in held.release(list(held.pending))], True)
+        self._ended = True
+        self._door.close()
+        return b""
+
+    def delete_and_terminate(self) -> None:
+        self._ended = True
+        self._held.window.take_all()
+        self._held.release(list(self._held.pending))
+        # Nothing can be lost any more.
+        self._confirmed.extend(self._owed)
+        self._owed.clear()
+        self._door.drop()
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    def publish(
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+    ) -> int:
+        rows = [self._envelopes.row(envelope, body, props, delivered) for body in bodies]
+        return self._put(rows, None if props is None else props.confirm)
+
+    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
+        return self._put([self._envelopes.row(entry[0], entry[1], entry[2], False) for entry in entries], confirm)
+
+    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
+        assert self.is_empty(), "publish_delivered needs a queue without ready messages"
+        first = self.publish(envelope, bodies, props)
+        if first >= 0:
+            self._held.fetch_at(range(first, first + len(bodies)))
+        return first
+
+    def _put(self, rows: list[PutRow], confirm: ConfirmToken | None) -> int:
+        waiting = WaitingPut(self, len(rows), confirm)
+        if confirm is not None:
+            self._owed[confirm] = None
+        self._door.put(rows, waiting.done)
+        return waiting.ids[0] if waiting.ids else -1
+
+    def put_done(self, waiting: WaitingPut, is_committed: bool) -> None:
+        """The database has answered, or cannot be asked any more."""
+        if waiting.ids:
+            self._held.highest = max(self._held.highest, waiting.ids[-1])
+        token = waiting.token
+        if token is None or token not in self._owed:
+            return
+        del self._owed[token]
+        if is_committed:
+            self._confirmed.append(token)
+        else:
+            token.refuse()
+
+    def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
+        return False
+
+    def drain_confirmed(self) -> list[ConfirmToken]:
+        confirmed = self._confirmed
+        if not confirmed:
+            # Never the inner list: tokens of later runs would appear in the caller's hands.
+            return []
+        self._confirmed = []
+        return confirmed
+
+    # --- fetching ---------------------------------------------------------------------------------
+
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+        assert count_max >= 1
+        return self._held.fetch(count_max, bytes_max, ack_required)
+
+    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+        return self._held.fetch_at(seq_ids)
+
+    def drop(self, ack_required: bool) -> DropResult | None:
+        run = self._held.fetch(1, 0, ack_required, DROPPED_NOTE)
+        return None if run is None else DropResult(run.first_seq_id, run.entries[0][0])
+
+    def dropwhile(self, predicate: PropsPredicate) -> int:
+        dropped = 0
+        while self._held.fill() and predicate(self.head_props()):
+            self._held.fetch(1, 0, False, DROPPED_NOTE)
+            dropped += 1
+        return dropped
+
+    def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
+        fetched = 0
+        while self._held.fill() and predicate(self.head_props()):
+            run = self._held.fetch(1, 0, True)
+            assert run is not None
+            visit(run.first_seq_id, run.entries[0])
+            fetched += 1
+        return fetched
+
+    def head_props(self) -> MessageProps | None:
+        head = self._held.window.head() if self._held.fill() else None
+        return None if head is None else head[2]
+
+    def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
+        assert count_max >= 1
+        ready = [item for item in self._held.window.items() if item[0] >= from_seq_id][:count_max]
+        ready.extend(self._browsed(max(0, from_seq_id), count_max, bytes_max))
+        if not ready:
+            return None
+        ready.sort(key=_seq_id_of)
+        first, _, redelivered = ready[0]
+        entries: list[Entry] = []
+        size = 0
+        for seq_id, entry, mark in ready[:count_max]:
+            size += len(entry[1]) - 1
+            if seq_id != first + len(entries) or mark != redelivered or (entries and size > bytes_max):
+                break
+            entries.append(entry)
+        return Run(first, entries, redelivered)
+
+    def _browsed(self, from_seq_id: int, count_max: int, bytes_max: int) -> list[tuple[int, Entry, bool]]:
+        """What is ready in the database, each with its mark; nothing while the database cannot be asked."""
+        try:
+            rows = self._door.browse(from_seq_id, count_max, bytes_max)
+        except PgUnavailable:
+            return []
+        return [(row[0], self._envelopes.entry(row), row[1] > 0) for row in rows]
+
+    # --- settling ---------------------------------------------------------------------------------
+
+    def ack(self, seq_ids: Sequence[int]) -> int:
+        acked = [seq_id for seq_id, _ in self._held.release(seq_ids)]
+        self._door.finalize(acked, None)
+        return len(acked)
+
+    def requeue(self, seq_ids: Sequence[int]) -> int:
+        return self._held.requeue(seq_ids)
+
+    def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
+        for seq_id in dict.fromkeys(seq_ids):
+            entry = self._held.pending.get(seq_id)
+            if entry is not None:
+                visit(seq_id, entry)
+
+    # --- all messages -----------------------------------------------------------------------------
+
+    def purge(self) -> int:
+        unseen, seen = self._held.window.take_all()
+        try:
+            return self._door.purge([*unseen, *seen])
+        except PgUnavailable:
+            self._held.return_rows(unseen, seen)
+            raise
+
+    def purge_acks(self) -> int:
+        return self.ack(list(self._held.pending))
+
+    def fold(self, visit: FoldVisitor) -> None:
+        held: list[tuple[int, Entry, bool]] = [(seq_id, entry, True) for seq_id, entry in self._held.pending.items()]
+        held.extend([(seq_id, entry, False) for seq_id, entry, _ in self._held.window.items()])
+        held.sort(key=_seq_id_of)
+        held.reverse()
+        from_seq_id = 0
+        while True:
+            page = self._browsed(from_seq_id, FOLD_MESSAGES, FOLD_BYTES)
+            for seq_id, entry, _ in page:
+                while held and held[-1][0] < seq_id:
+                    earlier = held.pop()
+                    if not visit(earlier[0], earlier[1], earlier[2]):
+                        return
+                if not visit(seq_id, entry, False):
+                    return
+                from_seq_id = seq_id + 1
+            if not page:
+                break
+        while held:
+            last = held.pop()
+            if not visit(last[0], last[1], last[2]):
+                return
+
+    def __len__(self) -> int:
+        return len(self._held.window) + self._door.ready_count()
+
+    def is_empty(self) -> bool:
+        return not self._held.fill()
+
+    def depth(self) -> int:
+        return len(self) + len(self._held.pending)
+
+    def ready_bytes(self) -> int:
+        return self._held.window.bytes + self._door.ready_bytes()
+
+    def pending_bytes(self) -> int:
+        return self._held.pending_bytes
+
+    # --- memory and looking in ----------------------------------------------------------------------
+
+    def needs_timeout(self) -> int:
+        return TIMEOUT_TIMED if self._owed else TIMEOUT_NONE
+
+    def ram_bytes(self) -> int:
+        held = self._held
+        count = len(held.window) + len(held.pending)
+        return (
+            held.window.bytes + held.pending_bytes + self._door.unsent_bytes() + count * limits.MESSAGE_OVERHEAD_BYTES
+        )
+
+    def msg_rates(self) -> tuple[float, float]:
+        return (0.0, 0.0)
+
+    def status(self) -> dict[str, int | float | str]:
+        return {
+            "kind": self.KIND,
+            "len": len(self),
+            "window": len(self._held.window),
+            "pending_acks": len(self._held.pending),
+            "unconfirmed": len(self._owed),
+            "refill": self._held.refill_count(),
+            "next_seq_id": self._held.highest + 1,
+        }
+
+    def check_invariants(self) -> None:
+        self._held.check_invariants()
+        given = [token for token in self._confirmed if token in self._owed]
+        assert not given, "1: a token is due and still owed"
+
+
+def _seq_id_of(item: tuple[int, Entry, bool]) -> int:
+    return item[0]

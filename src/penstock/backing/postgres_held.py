@@ -1,0 +1,234 @@
+"""What a node holds of a queue in PostgreSQL: the window, and the messages that its consumers have.
+
+Owns: both, how far the window reaches, and how much is reserved at once. It is the queue's end of the door.
+
+Life of a message: `rows_came` -> window -> `fetch` -> pending -> `ack`, or `requeue` back into the window. What is
+left of a window from which nobody has taken anything for a second, or that lasts for longer than two, goes back to the
+database, so that other nodes can serve it; and it goes back when the connection was lost, since nobody knows then
+whether the last reservation was committed.
+
+How much: twice as many as last time when those went within a quarter of a second, as many as were taken when some had
+to be given back; never more than the limits, by the mean size of what came. The next ones are asked for when a quarter
+is left.
+
+Invariants
+  1. A message is in the window, or pending, or not held.
+  2. Nothing that is ready in the database has an id up to `reach`, as far as this node can know: the window is the
+     front of the queue. What comes back from a consumer and stands behind it goes to the database.
+  3. `pending_bytes` is the sum of the pending payloads.
+  4. With too much pending, nothing is handed out and nothing is reserved.
+
+A crash leaves the rows reserved, until the database finds that the node is gone. It does not know confirms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+from penstock import limits
+from penstock.backing.postgres_envelopes import PgEnvelopes
+from penstock.backing.postgres_link import PgDoor, PgReceiver, TakenRow
+from penstock.backing.postgres_window import PgWindow
+from penstock.clock import Clock
+from penstock.message import Entry, Run
+
+# A window that is gone in this time was too small.
+FAST_S: Final = 0.25
+# So long a window waits for somebody to take from it, and so long it may last.
+IDLE_S: Final = 1.0
+LAST_S: Final = 2.0
+# So long "nothing is ready below" is believed; and so old it must be. Ids are given before the commit: what another
+# node has put may come to light below what was taken last, and goes before what that node puts next.
+FLOOR_S: Final = 1.0
+FLOOR_AGE_S: Final = 1.0
+
+
+@final
+class PgHeld(PgReceiver):
+    """Of one queue, on one node."""
+
+    def __init__(self, envelopes: PgEnvelopes, clock: Clock) -> None:
+        # Set by who makes it, before anything else happens.
+        self.door: PgDoor
+        self._envelopes = envelopes
+        self._clock = clock
+        # None: always wanted.
+        self.takers: Callable[[], bool] | None = None
+        self.window = PgWindow()
+        self.pending: dict[int, Entry] = {}
+        self.pending_bytes = 0
+        # Messages that came by themselves and that nobody was told of.
+        self.arrived_count = 0
+        # The highest id that was ever seen here.
+        self.highest = 0
+        self._reach = 0
+        # How far it was when that was last written down, and the time before.
+        self._reach_then = self._reach_before = 0
+        self._refill_count = limits.PG_REFILL_FIRST
+        # 0: nothing has come yet.
+        self._bytes_mean = 0
+        self._came_s = self._taken_s = self._looked_s = self._noted_s = clock.monotonic_s()
+        # Of the last refill: how many came, and how many messages were taken since.
+        self._came_count = 0
+        self._taken_count = 0
+        # The last refill brought as many as were asked for: more of them stand behind.
+        self._was_full = False
+
+    # --- the door -----------------------------------------------------------------------------------
+
+    def has_room(self) -> bool:
+        return len(self.pending) < limits.PG_PENDING_MESSAGES_MAX and self.pending_bytes < limits.PG_PENDING_BYTES_MAX
+
+    def is_wanted(self) -> bool:
+        return self._is_low() and self.has_room() and (self.takers is None or self.takers())
+
+    def _is_low(self) -> bool:
+        return len(self.window) <= self._came_count // 4
+
+    def refill_count(self) -> int:
+        if not self._bytes_mean:
+            return min(self._refill_count, limits.PG_REFILL_UNKNOWN)
+        return max(1, min(self._refill_count, limits.PG_REFILL_BYTES_MAX // self._bytes_mean))
+
+    def refill_floor(self) -> int:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._noted_s >= FLOOR_AGE_S:
+            self._noted_s = now_s
+            self._reach_before, self._reach_then = self._reach_then, self._reach
+        if self._was_full and self._reach_before and now_s - self._looked_s < FLOOR_S:
+            return self._reach_before + 1
+        self._looked_s = now_s
+        return 0
+
+    def rows_came(self, rows: Sequence[TakenRow], asked: int) -> None:
+        self._was_full = len(rows) >= asked
+        if not rows:
+            return
+        now_s = self._clock.monotonic_s()
+        if self._came_count and 4 * self._taken_count >= 3 * self._came_count and now_s - self._came_s < FAST_S:
+            self._refill_count = min(2 * self._refill_count, limits.PG_REFILL_MESSAGES_MAX)
+        size = 0
+        for row in rows:
+            seq_id = row[0]
+            if seq_id in self.window or seq_id in self.pending:
+                # It was reserved here before, and a restart of the database has forgotten that.
+                continue
+            self.window.add(seq_id, self._envelopes.entry(row), row[1] > 1, False)
+            size += len(row[6])
+        last = rows[-1][0]
+        self._reach = max(self._reach, last)
+        self.highest = max(self.highest, last)
+        mean = size // len(rows) + limits.MESSAGE_OVERHEAD_BYTES
+        self._bytes_mean = (self._bytes_mean + mean) // 2 if self._bytes_mean else mean
+        self._came_s = self._taken_s = now_s
+        self._came_count = len(rows)
+        self._taken_count = 0
+        self.arrived_count += len(rows)
+
+    def held_ids(self) -> list[int]:
+        return [*self.pending, *[seq_id for seq_id, _, _ in self.window.items()]]
+
+    def link_lost(self) -> None:
+        self.give_window_back()
+
+    def tick(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if len(self.window) and (now_s - self._taken_s > IDLE_S or now_s - self._came_s > LAST_S):
+            self._refill_count = max(1, min(self._taken_count, limits.PG_REFILL_MESSAGES_MAX))
+            self.give_window_back()
+
+    def give_window_back(self) -> None:
+        unseen, seen = self.window.take_all()
+        self.return_rows(unseen, seen)
+
+    def return_rows(self, unseen: Sequence[int], seen: Sequence[int]) -> None:
+        """The front of the queue is in the database again."""
+        self._reach = self._reach_then = self._reach_before = 0
+        self._came_count = self._taken_count = 0
+        self.door.give_back(unseen, False)
+        self.door.give_back(seen, True)
+
+    # --- handing out --------------------------------------------------------------------------------
+
+    def fill(self) -> bool:
+        """Have something in the window if that is possible now; else it is asked for. False: there is nothing."""
+        if not self.has_room():
+            return False
+        if self._is_low():
+            self.door.ask()
+        return len(self.window) > 0
+
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool, note: str | None = None) -> Run | None:
+        if not self.fill():
+            return None
+        if ack_required:
+            count_max = min(count_max, limits.PG_PENDING_MESSAGES_MAX - len(self.pending))
+        run = self.window.take(count_max, bytes_max)
+        assert run is not None
+        self._took(len(run.entries))
+        taken = [(run.first_seq_id + index, entry) for index, entry in enumerate(run.entries)]
+        if ack_required:
+            self._keep(taken)
+        else:
+            self.door.finalize([seq_id for seq_id, _ in taken], note)
+        return run
+
+    def _took(self, count: int) -> None:
+        self._taken_count += count
+        self._taken_s = self._clock.monotonic_s()
+
+    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+        found: dict[int, Entry] = {}
+        elsewhere: list[int] = []
+        for seq_id in dict.fromkeys(seq_ids):
+            entry = self.window.take_at(seq_id)
+            if entry is not None:
+                found[seq_id] = entry
+            elif seq_id > 0 and seq_id not in self.pending:
+                elsewhere.append(seq_id)
+        if elsewhere:
+            for row in self.door.take(elsewhere):
+                found[row[0]] = self._envelopes.entry(row)
+        taken = [(seq_id, found[seq_id]) for seq_id in dict.fromkeys(seq_ids) if seq_id in found]
+        self._keep(taken)
+        return taken
+
+    def _keep(self, taken: Sequence[tuple[int, Entry]]) -> None:
+        self.pending.update(taken)
+        self.pending_bytes += sum([len(entry[1]) - 1 for _, entry in taken])
+
+    # --- settling -----------------------------------------------------------------------------------
+
+    def release(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+        """Take messages from the pending ones; unknown and repeated ids are skipped."""
+        had_room = self.has_room()
+        released: list[tuple[int, Entry]] = []
+        size = 0
+        for seq_id in seq_ids:
+            entry = self.pending.pop(seq_id, None)
+            if entry is not None:
+                released.append((seq_id, entry))
+                size += len(entry[1]) - 1
+        self.pending_bytes -= size
+        if not had_room and self.has_room():
+            self.door.ask()
+            # What stands in the window can be handed out again.
+            self.arrived_count += len(self.window)
+        return released
+
+    def requeue(self, seq_ids: Sequence[int]) -> int:
+        released = self.release(seq_ids)
+        behind = [seq_id for seq_id, _ in released if seq_id > self._reach]
+        self.door.give_back(behind, True)
+        for seq_id, entry in released:
+            if seq_id <= self._reach:
+                self.window.add(seq_id, entry, True, True)
+        self._taken_s = self._clock.monotonic_s()
+        return len(released)
+
+    def check_invariants(self) -> None:
+        self.window.check_invariants()
+        both = [seq_id for seq_id in self.pending if seq_id in self.window]
+        assert not both, "1: a message is in the window and pending"
+        assert self.pending_bytes == sum([len(entry[1]) - 1 for entry in self.pending.values()]), "3: pending bytes"

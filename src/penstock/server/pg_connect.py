@@ -1,0 +1,62 @@
+"""Connections to the PostgreSQL that holds queues: how they are made, and what their errors mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from penstock.errors import StartupError
+
+# What libpq is told unless the URL says otherwise. A peer that is gone without a word is noticed within seconds.
+DEFAULTS: dict[str, str] = {
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+# Longer than any of our statements takes; one that does would hold up all behind it.
+STATEMENT_S = 30
+# The server speaks, but not for long, or not as one that can be written to: the next connection may lead to another.
+LOST_STATES = ("08", "57P", "25006")
+
+
+def full_conninfo(url: str) -> str:
+    """The URL with what it does not say. With several hosts the one is wanted that can be written to."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise StartupError(
+            f"'{url}' is not a PostgreSQL URL: {one_line(error)}. One looks like postgresql://user:password@host/db."
+        ) from error
+    wanted: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in given}
+    if "," in str(given.get("host", "")) and "target_session_attrs" not in given:
+        wanted["target_session_attrs"] = "read-write"
+    return make_conninfo(url, **wanted)
+
+
+async def connect(conninfo: str) -> psycopg.AsyncConnection[Any]:
+    connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
+    try:
+        # Each statement commits by itself here: a put need not notify whom nobody has seen waiting.
+        await connection.execute(
+            "SELECT set_config('statement_timeout', %s, false), set_config('penstock.autocommit', 'on', false)",
+            (str(STATEMENT_S * 1000),),
+        )
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+def is_lost(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any], error: psycopg.Error) -> bool:
+    """Whether the connection is of no more use; then nobody knows what became of the last statement."""
+    state = error.sqlstate or ""
+    return connection.closed or connection.broken or state.startswith(LOST_STATES)
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error without its line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__

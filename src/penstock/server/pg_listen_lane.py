@@ -1,0 +1,146 @@
+"""Listening and upkeep: one connection that hears of puts elsewhere, and does what somebody has to do now and then.
+
+Notifications are hints. Once a second the counts of all open queues are read, so that one that was lost costs a second;
+and the heads of queues that nobody consumes here are looked at, so that what has expired leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from penstock.server.pg_calls import PgCalls
+from penstock.server.pg_connect import is_lost, one_line
+from penstock.server.pg_lane import Connection, Lane
+from penstock.server.pg_work_lane import WorkLane
+
+if TYPE_CHECKING:
+    from penstock.server.pg_door import ServerDoor
+
+log = logging.getLogger("penstock.postgres")
+
+# How long it listens before it looks whether there is something else to do.
+LISTEN_S = 0.25
+COUNT_S = 1.0
+SEEN_S = 2.0
+# With some chance in it, so that nodes do not sweep together.
+SWEEP_S = 3.0
+# After a restart of the database nobody is seen at first: others are given the time to take up their numbers.
+FIRST_SWEEP_S = 4.0
+
+
+class ListenLane(Lane):
+    """Ears, and a broom."""
+
+    NAME = "listen"
+
+    def __init__(
+        self,
+        conninfo: str,
+        calls: PgCalls,
+        work: WorkLane,
+        doors: Callable[[], Iterable[ServerDoor]],
+        now_s: Callable[[], float],
+    ) -> None:
+        super().__init__(conninfo)
+        self._calls = calls
+        self._work = work
+        self._doors = doors
+        self._now_s = now_s
+        self._by_channel: dict[str, ServerDoor] = {}
+
+    def lost(self) -> None:
+        self._by_channel = {}
+
+    async def serve(self, connection: Connection) -> None:
+        counted_s = seen_s = -1.0
+        sweep_s = self._now_s() + FIRST_SWEEP_S
+        while True:
+            await self._listen(connection)
+            async for notify in connection.notifies(timeout=LISTEN_S):
+                self._heard(notify.channel)
+            now_s = self._now_s()
+            duties: list[Callable[[Connection], Awaitable[None]]] = []
+            if now_s - counted_s >= COUNT_S:
+                counted_s = now_s
+                duties += [self._count, self._look_at_heads]
+            if now_s - seen_s >= SEEN_S:
+                seen_s = now_s
+                duties.append(self._say_seen)
+            if now_s >= sweep_s:
+                sweep_s = now_s + SWEEP_S * (0.7 + 0.6 * random.random())  # noqa: S311
+                duties.append(self._sweep)
+            for duty in duties:
+                try:
+                    await duty(connection)
+                except psycopg.Error as error:
+                    if is_lost(connection, error):
+                        raise
+                    log.warning("upkeep of PostgreSQL's queues: %s", one_line(error))
+
+    async def _sweep(self, connection: Connection) -> None:
+        await connection.execute(self._calls.sweep)
+
+    async def _listen(self, connection: Connection) -> None:
+        doors = {door.name: door for door in self._doors()}
+        known = {door.name for door in self._by_channel.values()}
+        for channel, door in list(self._by_channel.items()):
+            if doors.get(door.name) is not door:
+                await connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)))
+                del self._by_channel[channel]
+                known.discard(door.name)
+        for name, door in doors.items():
+            if name not in known:
+                if not door.channel:
+                    found = await (await connection.execute(self._calls.channel_of, (name,))).fetchone()
+                    assert found is not None
+                    door.channel = found[0]
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(door.channel)))
+                self._by_channel[door.channel] = door
+                # What came before is not notified.
+                door.look_now()
+
+    def _heard(self, channel: str) -> None:
+        door = self._by_channel.get(channel)
+        if door is not None and not door.is_closed:
+            door.look_now()
+
+    async def _count(self, connection: Connection) -> None:
+        doors = {door.name: door for door in self._doors()}
+        if not doors:
+            return
+        cursor = await connection.execute(self._calls.ready_counts, (list(doors),))
+        for name, ready in await cursor.fetchall():
+            door = doors[name]
+            door.ready = max(0, ready)
+            if ready > 0 and not door.is_closed:
+                door.look_now()
+
+    async def _look_at_heads(self, connection: Connection) -> None:
+        """Where consumers wait here, expired messages come into the window by themselves."""
+        idle = {door.name: door for door in self._doors() if door.ready and not door.receiver.is_wanted()}
+        if not idle:
+            return
+        cursor = await connection.execute(self._calls.heads_expired, (list(idle),))
+        names = [row[0] for row in await cursor.fetchall()]
+        if not names:
+            return
+        cursor = await connection.execute(self._calls.expired_heads, (names,))
+        for name, ids in await cursor.fetchall():
+            if not idle[name].is_closed:
+                idle[name].expired = ids
+                self._work.add(idle[name])
+
+    async def _say_seen(self, connection: Connection) -> None:
+        numbers = self._work.numbers()
+        if numbers:
+            cursor = await connection.execute(self._calls.seen, (list(numbers),))
+            for number, is_known, *_ in await cursor.fetchall():
+                door = numbers[number]
+                if not is_known and door.number == number and door.is_attached:
+                    self._work.number_lost(door)

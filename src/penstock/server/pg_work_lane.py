@@ -1,0 +1,214 @@
+"""Reserving and settling: one connection, which also holds this node's numbers (`attach`).
+
+Queues with work take turns. For each: what was settled since the last time goes first, in one statement for each kind;
+then, if somebody wants messages, some are reserved. What the connection's loss interrupts is done again after the next
+one; settling twice is harmless. Rows that were reserved and whose answer was lost are found then, and given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from penstock import limits
+from penstock.server.pg_calls import PgCalls, taken_rows
+from penstock.server.pg_connect import is_lost, one_line
+from penstock.server.pg_lane import Connection, Lane
+
+if TYPE_CHECKING:
+    from penstock.server.pg_door import ServerDoor
+
+log = logging.getLogger("penstock.postgres")
+
+# So long this node may be without a connection before its reservations go back to all.
+GRACE_S = 5.0
+# After a statement that failed, without the connection having been lost.
+PAUSE_S = 1.0
+
+
+class WorkLane(Lane):
+    """Reserves and settles for all queues of the node."""
+
+    NAME = "work"
+
+    def __init__(self, conninfo: str, calls: PgCalls) -> None:
+        super().__init__(conninfo)
+        self._calls = calls
+        # Queues with work, in the order of their turn.
+        self._busy: dict[ServerDoor, None] = {}
+        self._at_work: ServerDoor | None = None
+        # All that have a number, for the loss of the session.
+        self._attached: dict[ServerDoor, None] = {}
+        # Numbers whose locks this session does not need any more.
+        self._leaving: list[int] = []
+
+    def add(self, door: ServerDoor) -> None:
+        if not door.is_closed:
+            self._busy[door] = None
+            self.wake()
+
+    def forget(self, door: ServerDoor) -> None:
+        """The queue is gone."""
+        self._busy.pop(door, None)
+        if self._attached.pop(door, door) is None and door.is_attached:
+            self._leaving.append(door.number)
+            self.wake()
+        door.release_waiting()
+
+    def is_quiet(self) -> bool:
+        return not self._busy and self._at_work is None
+
+    def lost(self) -> None:
+        self._at_work = None
+        # The locks went with the session.
+        self._leaving.clear()
+        for door in list(self._attached):
+            door.session_lost()
+            if door.has_work():
+                self._busy[door] = None
+
+    def numbers(self) -> dict[int, ServerDoor]:
+        """Of this node, also those whose session is just being made again: they are alive."""
+        return {door.number: door for door in self._attached if door.number and not door.is_closed}
+
+    def number_lost(self, door: ServerDoor) -> None:
+        """The database took this node for gone."""
+        log.warning("what this node had reserved of queue %s went to others; it begins anew", ascii(door.name))
+        door.session_lost()
+        self.add(door)
+
+    # --- the turn -------------------------------------------------------------------------------------
+
+    async def serve(self, connection: Connection) -> None:
+        self.wake()
+        # Whoever has messages with consumers takes up its number before the grace is over.
+        for door in list(self._attached):
+            self._busy[door] = None
+        while True:
+            await self.woken(connection)
+            while self._leaving:
+                await connection.execute(self._calls.detach, (self._leaving.pop(),))
+            while self._busy:
+                door = next(iter(self._busy))
+                del self._busy[door]
+                if door.is_closed:
+                    self._attached.pop(door, None)
+                    continue
+                self._at_work = door
+                await self._serve_door(connection, door)
+                self._at_work = None
+
+    async def _serve_door(self, connection: Connection, door: ServerDoor) -> None:
+        try:
+            if not door.is_attached and door.needs_number():
+                await self._attach(connection, door)
+            if not door.is_closed:
+                await self._settle(connection, door)
+            if door.is_closed:
+                # Deleted meanwhile. Reserving would make it again.
+                self.forget(door)
+                return
+            if door.is_closing:
+                await self._detach(connection, door)
+                return
+            await self._reserve(connection, door)
+            quiet, door.quiet = door.quiet, []
+            for function in quiet:
+                function()
+        except psycopg.Error as error:
+            if is_lost(connection, error):
+                raise
+            log.error("PostgreSQL has refused work for queue %s: %s", ascii(door.name), one_line(error))
+            door.release_waiting()
+            asyncio.get_running_loop().call_later(PAUSE_S, self.add, door)
+        else:
+            if door.has_work():
+                self.add(door)
+
+    async def _attach(self, connection: Connection, door: ServerDoor) -> None:
+        again = door.number or None
+        number = await self._value(connection, self._calls.attach, (door.name, GRACE_S, again))
+        if again is not None and number == again:
+            await self._find_strays(connection, door)
+        elif again is not None:
+            log.warning("queue %s: this node was away for too long, its messages went to others", ascii(door.name))
+            door.seen.clear()
+            door.unseen.clear()
+            # The old number's lock, if this is the session that had it.
+            await connection.execute(self._calls.detach, (again,))
+        door.number = number
+        door.is_attached = True
+        door.is_waiting = False
+        self._attached[door] = None
+
+    async def _find_strays(self, connection: Connection, door: ServerDoor) -> None:
+        """Rows that are reserved for this node, and that it does not know of: their answer was lost."""
+        cursor = await connection.execute(self._calls.reserved_by, (door.name, door.number))
+        reserved = {row[0] for row in await cursor.fetchall()}
+        known = {*door.receiver.held_ids(), *door.seen, *door.unseen}
+        for ids in door.finalized.values():
+            known.update(ids)
+        door.unseen.extend(sorted(reserved - known))
+
+    async def _settle(self, connection: Connection, door: ServerDoor) -> None:
+        while door.finalized:
+            note, ids = next(iter(door.finalized.items()))
+            some = ids[: limits.PG_SETTLE_IDS_MAX]
+            await connection.execute(self._calls.finalize, (door.name, some, note, door.number))
+            del ids[: len(some)]
+            if not ids:
+                del door.finalized[note]
+        for ids, seen in ((door.seen, True), (door.unseen, False)):
+            while ids:
+                some = ids[: limits.PG_SETTLE_IDS_MAX]
+                given = await self._value(connection, self._calls.requeue, (door.name, some, door.number, seen))
+                del ids[: len(some)]
+                door.ready += given
+
+    async def _reserve(self, connection: Connection, door: ServerDoor) -> None:
+        expired, door.expired = door.expired, []
+        if expired:
+            cursor = await connection.execute(self._calls.reserve_ids, (door.name, expired, door.number), binary=True)
+            door.rows_came(taken_rows(await cursor.fetchall()), len(expired))
+        receiver = door.receiver
+        getters, door.getters = door.getters, []
+        count = len(getters)
+        if door.is_asked and receiver.is_wanted():
+            count = max(count, receiver.refill_count())
+        elif not getters:
+            door.is_asked = False
+            return
+        door.is_asked = False
+        try:
+            cursor = await connection.execute(
+                self._calls.reserve, (door.name, count, door.number, receiver.refill_floor()), binary=True
+            )
+            rows = taken_rows(await cursor.fetchall())
+        except psycopg.Error:
+            door.getters.extend(getters)
+            raise
+        door.rows_came(rows, count)
+        for function in getters:
+            function()
+        if not rows and receiver.is_wanted():
+            if door.looked_in_vain():
+                await connection.execute(self._calls.set_waiting, (door.number, True))
+                door.is_waiting = True
+        elif rows and door.is_waiting:
+            await connection.execute(self._calls.set_waiting, (door.number, False))
+            door.is_waiting = False
+
+    async def _detach(self, connection: Connection, door: ServerDoor) -> None:
+        if door.number:
+            await connection.execute(self._calls.detach, (door.number,))
+        door.is_closed = True
+        self._attached.pop(door, None)
+        door.release_waiting()
+
+    async def _value(self, connection: Connection, call: Any, parameters: tuple[Any, ...]) -> int:
+        found = await (await connection.execute(call, parameters)).fetchone()
+        assert found is not None
+        return int(found[0])

@@ -1,0 +1,338 @@
+"""What only a queue in PostgreSQL promises: any envelope as a row, a window that goes back, and rows of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from penstock import limits
+from penstock.backing.postgres_envelopes import WHOLE, PgEnvelopes
+from penstock.backing.postgres_held import IDLE_S, LAST_S, PgHeld
+from penstock.backing.postgres_link import PgDoor, PgUnavailable, PutDone, PutRow, TakenRow
+from penstock.broker.postgres_facts import WirePropertyFacts
+from penstock.clock import ManualClock
+from penstock.message import Envelope, body_bytes
+from tests.contract.backings import BACKINGS, MANY, OpenBacking
+from tests.contract.model import content
+from tests.contract.postgres_backings import server_url
+
+
+@pytest.fixture
+def backing(tmp_path: Path) -> Iterator[OpenBacking]:
+    spec = next(spec for spec in BACKINGS if spec.name == "postgres")
+    opened = OpenBacking(spec, tmp_path, persistent=True)
+    yield opened
+    opened.queue.check_invariants()
+    opened.queue.delete_and_terminate()
+    opened.open_queues.stop()
+
+
+@pytest.fixture
+def sql() -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(server_url(), autocommit=True) as connection:
+        yield connection
+
+
+# --- rows -----------------------------------------------------------------------------------------------
+
+PERSISTENT = b"\x10\x00\x02"
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        Envelope("x", "key", PERSISTENT, persistent=True),
+        Envelope("", "\udcff\udcfe is no UTF-8", PERSISTENT, persistent=True),
+        Envelope("", "with \x00 in it", b"\x00\x00"),
+        Envelope("ü", "ö" * 127, b"\x00\x00", persistent=True, priority=200, expiration_ms=7),
+        Envelope("", "", b"\x01\x00\x0213", expiration_ms=13),
+    ],
+    ids=["plain", "not UTF-8", "NUL", "other facts", "expiration"],
+)
+def test_any_envelope_comes_back_as_it_was(backing: OpenBacking, envelope: Envelope) -> None:
+    backing.queue.publish(envelope, [b"body\xce"], None)
+    run = backing.queue.fetch(1, MANY, True)
+    assert run is not None
+    assert content(run.entries[0]) == content((envelope, b"body\xce", None))
+    assert run.entries[0][0].address == envelope.address
+
+
+def test_what_needs_no_other_form_has_its_properties_as_on_the_wire(
+    backing: OpenBacking, sql: psycopg.Connection[Any]
+) -> None:
+    first = backing.queue.publish(Envelope("x", "key", PERSISTENT, persistent=True), [b"body\xce"], None)
+    row = sql.execute(
+        "SELECT exchange, routing_key, properties, payload FROM penstock.messages WHERE id = %s", (first,)
+    ).fetchone()
+    assert row == ("x", "key", PERSISTENT, b"body")
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"",
+        b"\x00",
+        b"\xff\xff",
+        WHOLE,
+        WHOLE + b"\x01",
+        WHOLE + b"\x01" * 9 + b"\x00\x05ab",
+        WHOLE + b"\x00" * 12 + b"x",
+    ],
+    ids=["empty", "one octet", "flags", "whole, cut", "whole, cut later", "whole, short key", "whole, bad properties"],
+)
+def test_properties_that_are_damaged_are_replaced(properties: bytes) -> None:
+    envelopes = PgEnvelopes("q", WirePropertyFacts())
+    envelope, body, _ = envelopes.entry((7, 1, -1, None, None, properties, b"x", 1_700_000_000_000))
+    plain, _, _ = envelopes.entry((7, 1, -1, None, None, None, b"x", 1_700_000_000_000))
+    assert (envelope, body) == (plain, b"x\xce")
+    assert (envelope.exchange, envelope.routing_key, envelope.persistent) == ("", "q", True)
+
+
+def test_rows_of_others_are_messages_like_ours(backing: OpenBacking, sql: psycopg.Connection[Any]) -> None:
+    backing.publish(b"ours")
+    sql.execute("SELECT penstock.put(name, 'theirs') FROM penstock.queues WHERE name LIKE %s", (f"{backing.folder}%",))
+    assert [payload for _, payload, _ in backing.take(2)] == [b"ours", b"theirs"]
+
+
+# --- the window -----------------------------------------------------------------------------------------
+
+
+class NotedDoor(PgDoor):
+    """Notes what it is asked for, and does nothing."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.back: list[tuple[list[int], bool]] = []
+        self.finalized: list[int] = []
+
+    def put(self, rows: Sequence[PutRow], done: PutDone) -> None:
+        raise AssertionError
+
+    def ask(self) -> None:
+        self.asked += 1
+
+    def ask_once(self, done: Callable[[], None]) -> None:
+        raise AssertionError
+
+    def when_quiet(self, done: Callable[[], None]) -> None:
+        raise AssertionError
+
+    def purge_first(self, done: Callable[[], None]) -> None:
+        raise AssertionError
+
+    def finalize(self, seq_ids: Sequence[int], note: str | None) -> None:
+        self.finalized.extend(seq_ids)
+
+    def give_back(self, seq_ids: Sequence[int], seen: bool) -> None:
+        if seq_ids:
+            self.back.append((list(seq_ids), seen))
+
+    def ready_count(self) -> int:
+        return 0
+
+    def ready_bytes(self) -> int:
+        return 0
+
+    def unsent_bytes(self) -> int:
+        return 0
+
+    def is_congested(self) -> bool:
+        return False
+
+    def refresh(self) -> None:
+        return None
+
+    def take(self, seq_ids: Sequence[int]) -> list[TakenRow]:
+        return []
+
+    def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> list[TakenRow]:
+        raise PgUnavailable("down")
+
+    def purge(self, held: Sequence[int]) -> int:
+        raise PgUnavailable("down")
+
+    def drop(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class HeldHouse:
+    """A `PgHeld` with a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.door = NotedDoor()
+        self.held = PgHeld(PgEnvelopes("q", WirePropertyFacts()), self.clock)
+        self.held.door = self.door
+
+    def come(self, *ids: int, deliveries: int = 1, asked: int = 10, size: int = 1) -> None:
+        rows: list[TakenRow] = [(each, deliveries, -1, "", "q", b"\x00\x00", b"x" * size, 0) for each in ids]
+        self.held.rows_came(rows, asked)
+
+    def take(self, count: int) -> list[int]:
+        taken: list[int] = []
+        while len(taken) < count:
+            run = self.held.fetch(count - len(taken), MANY, True)
+            assert run is not None
+            taken += range(run.first_seq_id, run.first_seq_id + len(run.entries))
+        self.held.check_invariants()
+        return taken
+
+
+def test_a_window_that_nobody_takes_from_goes_back_unseen() -> None:
+    house = HeldHouse()
+    house.come(1, 2, 3)
+    house.clock.advance(IDLE_S)
+    house.held.tick()
+    assert house.door.back == []
+    house.clock.advance(0.01)
+    house.held.tick()
+    assert house.door.back == [([1, 2, 3], False)]
+    assert len(house.held.window) == 0
+
+
+def test_a_window_that_lasts_too_long_goes_back_in_part() -> None:
+    house = HeldHouse()
+    house.come(*range(1, 11))
+    for _ in range(4):
+        house.take(1)
+        house.clock.advance(LAST_S / 4 + 0.01)
+        house.held.tick()
+    assert house.door.back == [([5, 6, 7, 8, 9, 10], False)]
+    assert house.held.refill_count() == 4
+
+
+def test_what_a_consumer_gave_back_is_marked_as_seen() -> None:
+    house = HeldHouse()
+    house.come(1, 2, 3, 4)
+    house.take(2)
+    house.held.requeue([2])
+    house.clock.advance(IDLE_S + 0.01)
+    house.held.tick()
+    assert house.door.back == [([3, 4], False), ([2], True)]
+
+
+def test_what_comes_back_behind_the_window_goes_to_the_database() -> None:
+    house = HeldHouse()
+    house.come(1, 2, 3)
+    house.take(3)
+    house.held.give_window_back()
+    house.held.requeue([1, 3])
+    assert house.door.back == [([1, 3], True)]
+
+
+def test_a_lost_link_takes_the_window_and_leaves_what_consumers_have() -> None:
+    house = HeldHouse()
+    house.come(1, 2, 3)
+    house.take(1)
+    house.held.link_lost()
+    assert house.door.back == [([2, 3], False)]
+    assert house.held.held_ids() == [1]
+
+
+def test_a_row_that_is_here_already_is_not_taken_twice() -> None:
+    house = HeldHouse()
+    house.come(1, 2)
+    house.take(1)
+    house.come(1, 2, 3)
+    assert house.take(2) == [2, 3]
+    assert sorted(house.held.pending) == [1, 2, 3]
+
+
+def test_windows_grow_while_they_are_emptied_fast_and_not_beyond_the_bounds() -> None:
+    house = HeldHouse()
+    first = 1
+    for _ in range(12):
+        count = house.held.refill_count()
+        house.come(*range(first, first + count), asked=count)
+        first += count
+        house.take(count)
+        house.held.release(list(house.held.pending))
+        house.clock.advance(0.05)
+    assert house.held.refill_count() == limits.PG_REFILL_MESSAGES_MAX
+    house.come(first, size=limits.PG_REFILL_BYTES_MAX, asked=1)
+    assert house.held.refill_count() == 1
+
+
+def test_a_slow_consumer_does_not_make_the_window_grow() -> None:
+    house = HeldHouse()
+    for first in range(1, 100, 10):
+        house.come(*range(first, first + 10))
+        house.take(10)
+        house.clock.advance(0.5)
+    assert house.held.refill_count() == limits.PG_REFILL_FIRST
+
+
+def test_the_floor_is_used_while_more_stands_behind_and_not_for_long() -> None:
+    house = HeldHouse()
+    for first in (1, 4):
+        house.come(first, first + 1, first + 2, asked=3)
+        assert house.held.refill_floor() == 0
+        house.clock.advance(1.0)
+    assert house.held.refill_floor() == 0
+    house.come(7, 8, 9, asked=3)
+    # As it was a second ago: what others have put since then may still be committed.
+    assert house.held.refill_floor() == 7
+    house.come(10, 11, asked=3)
+    assert house.held.refill_floor() == 0
+    house.come(12, 13, 14, asked=3)
+    assert house.held.refill_floor() == 7
+    house.clock.advance(1.0)
+    assert house.held.refill_floor() == 0
+
+
+def test_what_is_given_back_is_above_no_floor() -> None:
+    house = HeldHouse()
+    for first in (1, 4, 7):
+        house.come(first, first + 1, first + 2, asked=3)
+        assert house.held.refill_floor() == 0
+        house.clock.advance(1.0)
+    house.held.give_window_back()
+    house.come(1, 2, 3, asked=3)
+    assert house.held.refill_floor() == 0
+
+
+def test_with_too_much_at_consumers_nothing_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PG_PENDING_BYTES_MAX", 10)
+    house = HeldHouse()
+    house.come(1, 2, 3, size=6)
+    house.take(2)
+    assert (house.held.fill(), house.held.is_wanted()) == (False, False)
+    assert house.held.fetch(1, MANY, True) is None
+    house.held.arrived_count = 0
+    house.held.release([1])
+    assert house.held.arrived_count == 1
+    assert house.take(1) == [3]
+
+
+def test_nothing_is_wanted_when_nobody_would_take_it() -> None:
+    house = HeldHouse()
+    house.held.takers = lambda: False
+    assert not house.held.is_wanted()
+    house.held.takers = lambda: True
+    assert house.held.is_wanted()
+    house.come(*range(1, 9))
+    assert not house.held.is_wanted()
+    house.take(6)
+    assert house.held.is_wanted()
+
+
+def test_while_the_database_is_down_a_browser_sees_what_is_here(backing: OpenBacking) -> None:
+    backing.publish(b"a", b"b")
+    run = backing.queue.fetch(1, MANY, True)
+    assert run is not None
+    down = NotedDoor()
+    backing.queue._door = down  # type: ignore[attr-defined]
+    seen = backing.queue.browse(0, 10, MANY)
+    assert seen is not None
+    assert [body_bytes(entry[1]) for entry in seen.entries] == [b"b"]
+    with pytest.raises(PgUnavailable):
+        backing.queue.purge()
+    backing.queue._door = backing.queue._held.door  # type: ignore[attr-defined]
+    assert backing.take(1) == [(run.first_seq_id + 1, b"b", False)]
