@@ -255,8 +255,14 @@ def test_a_database_that_is_not_there_is_an_error_at_the_start() -> None:
 
 
 def test_what_is_not_a_url_is_an_error_at_the_start() -> None:
-    with pytest.raises(StartupError, match="is not a PostgreSQL URL"):
+    with pytest.raises(StartupError, match="does not understand this URL"):
         Broker(postgres_url="host=a nonsense").start()
+
+
+def test_an_error_in_the_url_does_not_tell_its_password() -> None:
+    with pytest.raises(StartupError) as refused:
+        Broker(postgres_url="postgresql://user:secret@127.0.0.1/db?sslmod=x").start()
+    assert "secret" not in str(refused.value)
 
 
 def test_patterns_without_a_database_are_an_error() -> None:

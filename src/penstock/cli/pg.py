@@ -58,7 +58,7 @@ def connected(url: str) -> Iterator[Connection[Any]]:
         import psycopg
     except ImportError:
         fail(MISSING)
-    from penstock.client.pg_setup import url_options
+    from penstock.pg.sessions import url_options
 
     try:
         url_options(url)

@@ -28,7 +28,7 @@ class LogReporter(Reporter):
         LOG.info("waits for jobs in %s", ", ".join(queues))
 
     def started(self, queue: str, message_id: str, job: str, attempt: int) -> None:
-        LOG.debug("%s: %s %s begins, attempt %d", queue, message_id, job, attempt)
+        LOG.debug("%s: %s %s begins, attempt %d", queue, message_id, logged_name(job), attempt)
 
     def finished(self, report: JobReport) -> None:
         level = logging.WARNING if report.outcome in _BAD else logging.INFO
@@ -38,7 +38,7 @@ class LogReporter(Reporter):
             "%s: %s %s %s in %.3f s, attempt %d%s: %s",
             report.queue,
             report.id,
-            report.job or "?",
+            "?" if report.job is None else logged_name(report.job),
             report.outcome,
             report.seconds,
             report.attempt,
@@ -133,6 +133,11 @@ class ProgressReporter(LogReporter):
         first_s, first = self._marks[0]
         last_s, last = self._marks[-1]
         return (last - first) / (last_s - first_s) if last_s > first_s else 0.0
+
+
+def logged_name(name: str) -> str:
+    """The name of a job as a message has it: anything."""
+    return name if name.isprintable() else ascii(name)
 
 
 def progress_line(figures: Progress, rate: float, uptime_s: float) -> str:

@@ -28,6 +28,10 @@ NOT_SET_UP: Final = (
 )
 
 
+class NotAttached(ClientError):
+    """The queue was dropped, or we were taken for gone: with a new number it goes on."""
+
+
 def translated(error: psycopg.Error, is_lost: bool, schema: str) -> ClientError:
     """The error to raise in place of psycopg's."""
     text = str(error).strip()
@@ -35,6 +39,8 @@ def translated(error: psycopg.Error, is_lost: bool, schema: str) -> ClientError:
         return ConnectionLost(f"the connection to PostgreSQL was lost: {text}")
     if isinstance(error, NOT_SET_UP):
         return SetupMissing(f"{missing_text(schema)} ({text})")
+    if isinstance(error, errors.ObjectNotInPrerequisiteState):
+        return NotAttached(text)
     return ClientError(text)
 
 

@@ -71,6 +71,12 @@ TEXTS: Final[dict[str, LiteralString]] = {
     " AS finalized LEFT JOIN LATERAL (SELECT * FROM {schema}.reserve(queue => %s::text, count => %s::int,"
     " consumer => %s::bigint, lease => make_interval(secs => %s::float8), floor => %s::bigint)"
     " WHERE done = %s::int OFFSET 0) AS next ON true",
+    # Of the first ready ones those that are too old: many may lie there, and one by one they would take for ever.
+    "finalize_expired": "SELECT {schema}.finalize_many(queue => c.queue, ids => ARRAY(SELECT r.id FROM"
+    " {schema}.reserve_ids(queue => c.queue, ids => ARRAY(SELECT b.id FROM {schema}.browse(queue => c.queue,"
+    " from_id => 0, count => 1000, bytes_max => 9223372036854775807) AS b WHERE b.expires_at <= clock_timestamp()),"
+    " consumer => c.number) AS r), note => %s::text, consumer => c.number)"
+    " FROM (SELECT %s::text AS queue, %s::bigint AS number) AS c",
     "requeue": "SELECT {schema}.requeue(queue => %s::text, ids => %s::bigint[], consumer => %s::bigint,"
     " delay => make_interval(secs => %s::float8), note => %s::text)",
     # What this consumer has reserved, without those ids.

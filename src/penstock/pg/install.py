@@ -91,6 +91,8 @@ def migrate(connection: Connection[Any], schema: str) -> int:
 
 
 def lock(connection: Connection[Any]) -> None:
+    """One installer at a time. Installers have many rights: nobody else's functions are to be called from here on."""
+    connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)")
     connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", INSTALL_LOCK)
 
 

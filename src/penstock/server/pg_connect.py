@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from penstock.errors import StartupError
+from penstock.pg.sessions import SESSION_SETTINGS, url_options
 
 # What libpq is told unless the URL says otherwise. A peer that is gone without a word is noticed within seconds.
 DEFAULTS: dict[str, str] = {
@@ -26,11 +27,9 @@ LOST_STATES = ("08", "57P", "25006")
 def full_conninfo(url: str) -> str:
     """The URL with what it does not say. With several hosts the one is wanted that can be written to."""
     try:
-        given = conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise StartupError(
-            f"'{url}' is not a PostgreSQL URL: {one_line(error)}. One looks like postgresql://user:password@host/db."
-        ) from error
+        given = url_options(url)
+    except ValueError as error:
+        raise StartupError(f"--postgres: {error}") from None
     wanted: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in given}
     if "," in str(given.get("host", "")) and "target_session_attrs" not in given:
         wanted["target_session_attrs"] = "read-write"
@@ -40,11 +39,8 @@ def full_conninfo(url: str) -> str:
 async def connect(conninfo: str) -> psycopg.AsyncConnection[Any]:
     connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
     try:
-        # Each statement commits by itself here: a put need not notify whom nobody has seen waiting.
-        await connection.execute(
-            "SELECT set_config('statement_timeout', %s, false), set_config('penstock.autocommit', 'on', false)",
-            (str(STATEMENT_S * 1000),),
-        )
+        await connection.execute(SESSION_SETTINGS)
+        await connection.execute("SELECT set_config('statement_timeout', %s, false)", (str(STATEMENT_S * 1000),))
     except BaseException:
         await connection.close()
         raise

@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock import limits
 from penstock.backing.postgres_link import PgUnavailable, TakenRow
+from penstock.pg.sessions import SESSION_SETTINGS
 from penstock.server.pg_calls import taken_rows
 from penstock.server.pg_connect import is_lost, one_line
 
@@ -58,6 +59,7 @@ class DirectCalls:
     def _rows(self, call: Any, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         if self._connection is None:
             connection = psycopg.connect(self._conninfo, autocommit=True)
+            connection.execute(SESSION_SETTINGS)
             connection.execute("SELECT set_config('statement_timeout', %s, false)", (self._bound_ms,))
             self._connection = connection
         try:

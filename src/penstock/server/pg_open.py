@@ -63,14 +63,15 @@ def open_postgres(
 
 
 def _start_own(config: Config) -> EmbeddedPostgres:
+    from penstock.pg.binaries import PostgresMissing
     from penstock.pg.embedded import EmbeddedPostgres
     from penstock.pg.server_user import PostgresFailed
 
     if config.data_dir is None:
         raise StartupError("--postgres embedded keeps its database in the data folder: give --data-dir, or a URL")
-    own = EmbeddedPostgres(os.path.join(config.data_dir, "postgres"))
     try:
+        own = EmbeddedPostgres(os.path.join(config.data_dir, "postgres"))
         own.start()
-    except PostgresFailed as error:
+    except (PostgresFailed, PostgresMissing) as error:
         raise StartupError(f"the embedded PostgreSQL does not start: {error}") from error
     return own

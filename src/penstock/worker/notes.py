@@ -47,8 +47,9 @@ def shortened(text: str, chars_max: int = NOTE_CHARS_MAX) -> str:
 
 
 def first_line(text: str) -> str:
-    """For one line of a log."""
-    return text.split("\n", 1)[0][:200]
+    """For one line of a log. What a message or a job says cannot end the line, nor steer a terminal."""
+    line = text.split("\n", 1)[0][:200]
+    return line if line.isprintable() else "".join([one if one.isprintable() else ascii(one)[1:-1] for one in line])
 
 
 def _shown(value: object) -> str:

@@ -22,6 +22,7 @@ from penstock.client.aio.waiting import Lock, monotonic, to_the_end
 from penstock.client.errors import ClientError, Closed, NotReserved
 from penstock.client.floor import Floor
 from penstock.client.message import Message
+from penstock.client.pg_errors import NotAttached
 from penstock.client.pg_statements import EXPIRED_COLUMN, id_array, message
 
 # How long a consumer that finds something at every look is still said to wait.
@@ -151,8 +152,12 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             self._floor.forget()
         if not is_attached:
             # Somebody has dropped the queue, or taken us for dead. What we reserve now would not stay ours.
-            self._generation = -1
-            await self.attach()
+            await self._attach_anew()
+
+    async def _attach_anew(self) -> None:
+        """With a new number: the old one is known to be gone."""
+        self._generation = -1
+        await self.attach()
 
     async def _attach(self, generation: int) -> bool:
         number = await self._link.value("attach", (self.queue, "consumer", self._participant))
@@ -198,11 +203,16 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         while True:
             now_s = monotonic()
             floor = self._floor.value(now_s)
-            rows = await self._reserve(count, floor)
+            try:
+                rows = await self._reserve(count, floor)
+            except NotAttached:
+                await self._attach_anew()
+                rows = await self._reserve(count, 0)
             if not rows and floor and self._floor.may_walk(now_s):
                 rows = await self._reserve(count, 0)
             if not rows or await self._keep(rows):
                 return bool(rows)
+            await self._link.rows("finalize_expired", (NOTE_OF_EXPIRED, self.queue, self._participant))
 
     async def _reserve(self, count: int, floor: int) -> list[tuple[Any, ...]]:
         started_s = monotonic()
@@ -214,6 +224,8 @@ class AsyncPgConsumer(AsyncConsumerDriver):
 
     async def _fetch_next(self, ids: Sequence[str], note: str | None, count: int) -> bool:
         """Finalize, and reserve what there is; whether all were finalized."""
+        # Who is never without work does nothing but this, and what the dead have left must not wait for its end.
+        await self.sweep_if_due()
         started_s = monotonic()
         floor = self._floor.value(started_s)
         settle = (self.queue, id_array(ids), note, self._participant)
@@ -232,11 +244,12 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         """Keep what was reserved until somebody takes it; False when all of it was too old and is gone now."""
         self._floor.taken(min(row[0] for row in rows))
         old = [str(row[0]) for row in rows if row[EXPIRED_COLUMN]]
-        self._found.extend([message(self.queue, row) for row in rows if not row[EXPIRED_COLUMN]])
-        self._known.update([str(row[0]) for row in rows])
+        fresh = [message(self.queue, row) for row in rows if not row[EXPIRED_COLUMN]]
+        self._found.extend(fresh)
+        # Not the old ones: nobody will settle them if the connection breaks here, so they have to go back.
+        self._known.update([one.id for one in fresh])
         if old:
             await self._link.rows("finalize", (self.queue, id_array(old), NOTE_OF_EXPIRED, self._participant))
-            self._known.difference_update(old)
         return len(old) < len(rows)
 
     async def _settle(self, verb: str, ids: Sequence[str], detail: str | float | None) -> list[str]:

@@ -21,6 +21,7 @@ from penstock.client.message import Message, QueueStats
 from penstock.client.pg_errors import missing_text
 from penstock.client.pg_setup import install_schema, newest_version
 from penstock.client.pg_statements import Statements, finalized
+from penstock.pg.sessions import url_options
 
 
 class AsyncPgDriver(AsyncDriver):
@@ -30,6 +31,7 @@ class AsyncPgDriver(AsyncDriver):
     has_slots = True
 
     def __init__(self, url: str, schema: str, name: str | None, install: bool) -> None:
+        url_options(url)
         self._url = url
         self._schema = schema
         self._install = install

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, sql
-from psycopg.conninfo import conninfo_to_dict
 
 from penstock.client.aio.waiting import Lock
 from penstock.client.errors import Closed, ConnectionLost
 from penstock.client.pg_errors import TAKEN_BACK, translated
 from penstock.client.pg_statements import Statements
+from penstock.pg.sessions import SESSION_SETTINGS, url_options
 
 # What the URL does not say itself. A peer that is gone without a word is noticed within a minute, by either side.
 DEFAULTS: Final[dict[str, Any]] = {
@@ -27,14 +27,6 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 # How often a statement is tried that others got into the way of.
 TRIES_MAX: Final = 5
-# Our statements are calls of functions: there is nothing to plan anew. And each is a transaction, so a put need not
-# notify for the case that it commits much later.
-SESSION_SETTINGS: Final = (
-    b"SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),"
-    b" set_config('tcp_keepalives_count', '3', false), set_config('penstock.autocommit', 'on', false),"
-    b" set_config('plan_cache_mode', 'force_generic_plan', false), set_config('jit', 'off', false),"
-    b" set_config('default_transaction_isolation', 'read committed', false)"
-)
 
 
 class AsyncPgLink:
@@ -61,11 +53,12 @@ class AsyncPgLink:
         async with self._lock:
             if self.is_connected:
                 return
-            try:
-                given = conninfo_to_dict(self._url)
-            except psycopg.ProgrammingError:
-                raise ValueError("this is no URL that PostgreSQL's libpq understands") from None
-            options = {"fallback_application_name": self._name, **DEFAULTS, **given, "client_encoding": "utf8"}
+            options = {
+                "fallback_application_name": self._name,
+                **DEFAULTS,
+                **url_options(self._url),
+                "client_encoding": "utf8",
+            }
             try:
                 connection = await AsyncConnection.connect(autocommit=True, **options)
             except psycopg.Error as error:

@@ -22,6 +22,7 @@ from penstock.client.sync.pg_link import PgLink
 from penstock.client.sync.pg_nap import PgNap
 from penstock.client.sync.pg_producer import PgProducer
 from penstock.client.sync.waiting import in_thread, monotonic
+from penstock.pg.sessions import url_options
 
 
 class PgDriver(Driver):
@@ -31,6 +32,7 @@ class PgDriver(Driver):
     has_slots = True
 
     def __init__(self, url: str, schema: str, name: str | None, install: bool) -> None:
+        url_options(url)
         self._url = url
         self._schema = schema
         self._install = install

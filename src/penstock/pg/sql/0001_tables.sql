@@ -54,6 +54,8 @@ CREATE TABLE {schema}.messages_history (
     xid            xid8 NOT NULL
 ) PARTITION BY RANGE (finalized_at);
 CREATE TABLE {schema}.messages_history_other PARTITION OF {schema}.messages_history DEFAULT;
+-- Every sweep looks whether something in there is old. It is all of the history where no partitions can be made.
+CREATE INDEX messages_history_other_at ON {schema}.messages_history_other (finalized_at);
 
 CREATE FUNCTION {schema}._refuse_update() RETURNS trigger LANGUAGE plpgsql AS $body$
 BEGIN

@@ -1,4 +1,10 @@
 -- Queues by name, the checks that every verb makes, and waking. Names with an underscore in front are for this schema only.
+--
+-- In all these files: whoever may make functions in a schema of the caller's search_path must not get one of his called
+-- from here. What is called often does not set the search_path, which costs as much as half of the work. Instead every
+-- operator gets exactly the types that PostgreSQL has it for, and functions are named with pg_catalog where another one
+-- could fit better than PostgreSQL's own: those of any type or of any number of arguments, and literals that are cast.
+-- What is called rarely sets the search_path. The multi-argument unnest is the parser's, and safe as it is.
 
 -- Refuses what cannot be the name of a queue.
 CREATE OR REPLACE FUNCTION {schema}._check_queue(queue text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $body$
@@ -39,7 +45,7 @@ COMMENT ON FUNCTION {schema}._check_span(text, interval) IS 'Raises when a lease
 -- prefix, so that no queue's own name can be equal to it.
 CREATE OR REPLACE FUNCTION {schema}._channel(queue text) RETURNS text LANGUAGE sql IMMUTABLE AS $body$
     SELECT CASE WHEN octet_length('penstock.' || queue) <= 63 THEN 'penstock.' || queue
-                ELSE 'penstock#' || left(encode(sha256(convert_to(queue, 'UTF8')), 'hex'), 40) END
+                ELSE 'penstock#' || left(encode(sha256(pg_catalog.convert_to(queue, 'UTF8')), 'hex'), 40) END
 $body$;
 COMMENT ON FUNCTION {schema}._channel(text) IS 'The NOTIFY channel of a queue of this name, 63 bytes at most.';
 
@@ -87,7 +93,7 @@ COMMENT ON FUNCTION {schema}.channel_of(text) IS 'The NOTIFY channel of a queue;
 -- The class of our advisory locks. It is made from a table's own number, so that two schemas in one database differ, and
 -- lies in a range that nobody gets by counting. Second keys: participants above 0, the sweeper 0, strict queues below 0.
 CREATE OR REPLACE FUNCTION {schema}._lock_class() RETURNS integer LANGUAGE sql STABLE AS $body$
-    SELECT (1342177280 + ('{schema}.participants'::regclass::oid::bigint & 268435455))::integer
+    SELECT (1342177280 + ('{schema}.participants'::regclass::oid::bigint & 268435455::bigint))::integer
 $body$;
 COMMENT ON FUNCTION {schema}._lock_class() IS 'The first key of this schema''s advisory locks.';
 

@@ -3,7 +3,7 @@
 -- A message has a payload.
 CREATE OR REPLACE FUNCTION {schema}._check_payloads(payloads bytea[]) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $body$
 BEGIN
-    IF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
+    IF payloads IS NULL OR pg_catalog.array_position(payloads, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'a payload is NULL' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'An empty message has the payload ''''.';
     END IF;
@@ -39,7 +39,7 @@ BEGIN
         v_channel := {schema}._channel(queue);
     END IF;
     INSERT INTO {schema}.messages (id, queue_id, state, ready_at, expires_at, payload)
-    VALUES (nextval('{schema}.message_ids'), v_queue, 2 * v_later, v_ready_at, v_ready_at + ttl, put.payload)
+    VALUES (pg_catalog.nextval('{schema}.message_ids'), v_queue, 2 * v_later, v_ready_at, v_ready_at + ttl, put.payload)
     RETURNING id INTO v_id;
     INSERT INTO {schema}.stats_deltas (queue_id, ready, scheduled) VALUES (v_queue, 1 - v_later, v_later);
     -- As in _wake.
@@ -55,7 +55,7 @@ COMMENT ON FUNCTION {schema}.put(text, bytea, timestamptz, interval) IS
 CREATE OR REPLACE FUNCTION {schema}.put(queue text, payload text, ready_at timestamptz DEFAULT NULL,
                                         ttl interval DEFAULT NULL) RETURNS bigint
 LANGUAGE sql AS $body$
-    SELECT {schema}.put(queue, convert_to(payload, 'UTF8'), ready_at, ttl)
+    SELECT {schema}.put(queue, pg_catalog.convert_to(payload, 'UTF8'), ready_at, ttl)
 $body$;
 COMMENT ON FUNCTION {schema}.put(text, text, timestamptz, interval) IS
     'Puts one message of text, as UTF-8, and returns its id. ready_at: not before then. ttl: stored as expires_at.';
@@ -70,7 +70,7 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_ready_at timestamptz := coalesce(put_many.ready_at, v_now);
     v_state smallint := CASE WHEN put_many.ready_at > v_now THEN 2 ELSE 0 END;
-    v_count integer := cardinality(payloads);
+    v_count integer := pg_catalog.cardinality(payloads);
 BEGIN
     PERFORM {schema}._check_payloads(payloads);
     PERFORM {schema}._check_span('ttl', ttl);
@@ -80,8 +80,8 @@ BEGIN
     END IF;
     RETURN QUERY
         INSERT INTO {schema}.messages AS m (id, queue_id, state, ready_at, expires_at, payload)
-        SELECT nextval('{schema}.message_ids'), v_queue, v_state, v_ready_at, v_ready_at + put_many.ttl, p.payload
-        FROM unnest(payloads) AS p (payload)
+        SELECT pg_catalog.nextval('{schema}.message_ids'), v_queue, v_state, v_ready_at, v_ready_at + put_many.ttl, p.payload
+        FROM pg_catalog.unnest(payloads) AS p (payload)
         RETURNING m.id;
     INSERT INTO {schema}.stats_deltas (queue_id, ready, scheduled)
     VALUES (v_queue, CASE v_state WHEN 0 THEN v_count ELSE 0 END, CASE v_state WHEN 2 THEN v_count ELSE 0 END);
@@ -96,14 +96,18 @@ CREATE OR REPLACE FUNCTION {schema}._hold_queues(queue_ids integer[]) RETURNS vo
 DECLARE
     v_missing integer[];
 BEGIN
-    IF cardinality(queue_ids) > 256 THEN
+    IF pg_catalog.cardinality(queue_ids) > 256 THEN
         -- So many advisory locks would fill the server's lock table. This one keeps every queue from being dropped or made.
         LOCK TABLE {schema}.queues IN SHARE MODE;
     ELSE
         PERFORM pg_advisory_xact_lock_shared({schema}._put_class(), hashtext(q.name))
         FROM {schema}.queues q WHERE q.id = ANY (queue_ids);
     END IF;
-    SELECT array_agg(u.id) INTO v_missing FROM unnest(queue_ids) AS u (id)
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- As in _hold_queue: an older snapshot may still show a queue that was dropped.
+        PERFORM 1 FROM {schema}.queues q WHERE q.id = ANY (queue_ids) FOR KEY SHARE;
+    END IF;
+    SELECT pg_catalog.array_agg(u.id) INTO v_missing FROM pg_catalog.unnest(queue_ids) AS u (id)
     WHERE NOT EXISTS (SELECT 1 FROM {schema}.queues q WHERE q.id = u.id);
     IF v_missing IS NOT NULL THEN
         RAISE EXCEPTION 'there is no queue with the number %', coalesce(v_missing[1]::text, 'NULL')
@@ -120,29 +124,31 @@ RETURNS SETOF bigint LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_count integer := cardinality(queue_ids);
+    v_count integer := pg_catalog.cardinality(queue_ids);
     v_queues integer[];
 BEGIN
-    IF v_count IS NULL OR ROW(cardinality(payloads), cardinality(exchanges), cardinality(routing_keys),
-                              cardinality(properties), cardinality(expires_at), cardinality(deliveries))
+    IF v_count IS NULL OR ROW(pg_catalog.cardinality(payloads), pg_catalog.cardinality(exchanges),
+                              pg_catalog.cardinality(routing_keys), pg_catalog.cardinality(properties),
+                              pg_catalog.cardinality(expires_at), pg_catalog.cardinality(deliveries))
        IS DISTINCT FROM ROW(v_count, v_count, v_count, v_count, v_count, v_count) THEN
         RAISE EXCEPTION 'the arrays differ in length' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Give seven arrays with one element per message each; elements other than queue and payload may be NULL.';
     END IF;
     PERFORM {schema}._check_payloads(payloads);
-    SELECT array_agg(DISTINCT u.id) INTO v_queues FROM unnest(queue_ids) AS u (id);
+    SELECT pg_catalog.array_agg(DISTINCT u.id) INTO v_queues FROM pg_catalog.unnest(queue_ids) AS u (id);
     PERFORM {schema}._hold_queues(v_queues);
     RETURN QUERY
         INSERT INTO {schema}.messages AS m (id, queue_id, state, ready_at, expires_at, deliveries, exchange, routing_key,
                                             properties, payload)
-        SELECT nextval('{schema}.message_ids'), r.queue_id, 0, v_now, r.expires_at, coalesce(r.deliveries, 0), r.exchange,
+        SELECT pg_catalog.nextval('{schema}.message_ids'), r.queue_id, 0, v_now, r.expires_at, coalesce(r.deliveries, 0), r.exchange,
                r.routing_key, r.properties, r.payload
         FROM unnest(queue_ids, payloads, exchanges, routing_keys, put_rows.properties, put_rows.expires_at,
                     put_rows.deliveries)
              AS r (queue_id, payload, exchange, routing_key, properties, expires_at, deliveries)
         RETURNING m.id;
-    INSERT INTO {schema}.stats_deltas (queue_id, ready) SELECT u.id, count(*) FROM unnest(queue_ids) AS u (id) GROUP BY u.id;
-    PERFORM {schema}._wake(u.id, {schema}._in_transaction()) FROM unnest(v_queues) AS u (id);
+    INSERT INTO {schema}.stats_deltas (queue_id, ready)
+    SELECT u.id, count(*) FROM pg_catalog.unnest(queue_ids) AS u (id) GROUP BY u.id;
+    PERFORM {schema}._wake(u.id, {schema}._in_transaction()) FROM pg_catalog.unnest(v_queues) AS u (id);
 END $body$;
 COMMENT ON FUNCTION {schema}.put_rows(integer[], bytea[], text[], text[], bytea[], timestamptz[], integer[]) IS
     'Puts messages into queues given by number, all or none, and returns their ids in order.';

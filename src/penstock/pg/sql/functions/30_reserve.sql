@@ -64,15 +64,15 @@ BEGIN
     IF (reserve.count BETWEEN 1 AND 10000) IS NOT TRUE OR reserve.lease < interval '0' THEN
         PERFORM {schema}._check_count(reserve.count), {schema}._check_span('lease', reserve.lease);
     END IF;
-    -- Not in a transaction that has written already: its commit would be weakened too.
-    IF quick AND pg_current_xact_id_if_assigned() IS NULL THEN
+    -- Not in a transaction of the caller's: what it writes besides would be weakened too.
+    IF quick AND NOT {schema}._in_transaction() AND pg_current_xact_id_if_assigned() IS NULL THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     SELECT q.id, q.ordering = 'strict',
            CASE WHEN reserve.relative_top IS NULL AND q.ordering = 'fuzzy' THEN (
                     -- From 0 to min(consumers, ready) - 1, by the folded counts; less if there would not be enough behind.
                     -- Not a function of its own: that would be planned at each call, and cost as much as all the rest.
-                    SELECT pg_catalog.floor(random() * least(c.value, r.value - reserve.count + 1))::integer
+                    SELECT pg_catalog.floor(random() * least(c.value, r.value - reserve.count + 1)::float8)::integer
                     FROM {schema}.stats_totals c, {schema}.stats_totals r
                     WHERE c.queue_id = q.id AND c.name = 'consumers' AND r.queue_id = q.id AND r.name = 'ready'
                 ) ELSE reserve.relative_top END,

@@ -43,7 +43,7 @@ BEGIN
     PERFORM {schema}.finalize_many(queue, ARRAY[id], note, consumer);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'message % of queue "%" is not reserved by %', id, queue,
-            coalesce('consumer ' || consumer, 'nobody in particular')
+            coalesce('consumer ' || consumer::text, 'nobody in particular')
             USING ERRCODE = 'no_data_found',
             HINT = 'It was settled before, or its lease ran out, or another consumer has it.';
     END IF;

@@ -30,18 +30,39 @@ DECLARE
     v_queue integer;
     v_got bigint;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- It would not see what was put since the transaction began: rows would stay that nobody finds any more.
+        RAISE EXCEPTION 'drop_queue does not work in a % transaction', current_setting('transaction_isolation')
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Call it in READ COMMITTED, PostgreSQL''s default.';
+    END IF;
     LOCK TABLE {schema}.queues IN ROW EXCLUSIVE MODE;
     PERFORM pg_advisory_xact_lock({schema}._put_class(), hashtext(queue));
     DELETE FROM {schema}.queues q WHERE q.name = queue RETURNING q.id INTO v_queue;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    DELETE FROM {schema}.messages m
-    WHERE m.queue_id = v_queue AND (m.state = 0 OR m.state = 1 OR m.state = 2 OR m.state = 3);
-    GET DIAGNOSTICS v_got = ROW_COUNT;
+    FOR v_try IN 1..5 LOOP
+        BEGIN
+            IF v_try > 1 THEN
+                PERFORM 1 FROM {schema}.messages m
+                WHERE m.queue_id = v_queue AND (m.state = 0 OR m.state = 1 OR m.state = 2 OR m.state = 3)
+                ORDER BY m.id FOR UPDATE;
+            END IF;
+            DELETE FROM {schema}.messages m
+            WHERE m.queue_id = v_queue AND (m.state = 0 OR m.state = 1 OR m.state = 2 OR m.state = 3);
+            GET DIAGNOSTICS v_got = ROW_COUNT;
+            EXIT;
+        EXCEPTION WHEN deadlock_detected THEN
+            -- Somebody settles several of them in the order of their ids, which was not the order here.
+            IF v_try = 5 THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
     DELETE FROM {schema}.participants p WHERE p.queue_id = v_queue;
-    DELETE FROM {schema}.stats_totals t WHERE t.queue_id = v_queue;
+    -- In this order: who folds has differences and wants totals.
     DELETE FROM {schema}.stats_deltas d WHERE d.queue_id = v_queue;
+    DELETE FROM {schema}.stats_totals t WHERE t.queue_id = v_queue;
     RETURN v_got;
 END $body$;
 COMMENT ON FUNCTION {schema}.drop_queue(text) IS

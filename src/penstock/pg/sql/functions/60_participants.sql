@@ -2,13 +2,13 @@
 
 -- The second key of a participant's lock.
 CREATE OR REPLACE FUNCTION {schema}._lock_key(participant bigint) RETURNS integer LANGUAGE sql IMMUTABLE AS $body$
-    SELECT (participant % 2147483647 + 1)::integer
+    SELECT (participant % 2147483647::bigint + 1)::integer
 $body$;
 COMMENT ON FUNCTION {schema}._lock_key(bigint) IS 'The second key of a participant''s advisory lock.';
 
 -- The second keys of all our locks that somebody holds.
 CREATE OR REPLACE FUNCTION {schema}._held_keys() RETURNS integer[] LANGUAGE sql VOLATILE AS $body$
-    SELECT coalesce(array_agg(DISTINCT l.objid::bigint::integer), '{}') FROM pg_locks l
+    SELECT coalesce(pg_catalog.array_agg(DISTINCT l.objid::bigint::integer), '{}') FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.classid = {schema}._lock_class()::oid AND l.objsubid = 2 AND l.granted
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
       AND l.objid::bigint BETWEEN 1 AND 2147483647
@@ -20,8 +20,10 @@ COMMENT ON FUNCTION {schema}._held_keys() IS 'The second keys of the participant
 CREATE OR REPLACE FUNCTION {schema}._count_participants(queue_id integer) RETURNS void LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
 BEGIN
+    -- Not for a queue that was dropped meanwhile: nobody would remove the rows.
     INSERT INTO {schema}.stats_totals AS t (queue_id, name, value)
-    VALUES (_count_participants.queue_id, 'consumers', 0), (_count_participants.queue_id, 'producers', 0)
+    SELECT q.id, n.name, 0 FROM {schema}.queues q, (VALUES ('consumers'), ('producers')) AS n (name)
+    WHERE q.id = _count_participants.queue_id ORDER BY n.name
     ON CONFLICT (queue_id, name) DO UPDATE SET value = t.value;
     UPDATE {schema}.stats_totals t
     SET value = (SELECT count(*) FROM {schema}.participants p WHERE p.queue_id = t.queue_id AND p.role || 's' = t.name)
@@ -32,7 +34,7 @@ COMMENT ON FUNCTION {schema}._count_participants(integer) IS 'Counts the partici
 -- The lock is shared: a number that is taken up again may still be locked by the connection that broke.
 CREATE OR REPLACE FUNCTION {schema}.attach(queue text, role text, grace interval, lease interval DEFAULT NULL,
                                            again bigint DEFAULT NULL) RETURNS bigint
-LANGUAGE plpgsql AS $body$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_column
 DECLARE
     v_queue integer;
@@ -59,10 +61,10 @@ BEGIN
     END IF;
     -- A number whose lock is somebody else's by accident is passed over.
     LOOP
-        v_id := nextval('{schema}.participant_ids');
+        v_id := pg_catalog.nextval('{schema}.participant_ids');
         EXIT WHEN pg_try_advisory_lock_shared({schema}._lock_class(), {schema}._lock_key(v_id));
     END LOOP;
-    v_name := left(format('penstock %s %s %s', attach.role, v_id, queue), 63);
+    v_name := left(pg_catalog.format('penstock %s %s %s', attach.role, v_id, queue), 63);
     WHILE octet_length(v_name) > 63 LOOP
         v_name := left(v_name, -1);
     END LOOP;
@@ -78,7 +80,8 @@ COMMENT ON FUNCTION {schema}.attach(text, text, interval, interval, bigint) IS
     'connection. lease: how long it may be without calling seen. again: take up this number after a broken connection.';
 
 -- Leaves; what was reserved goes back.
-CREATE OR REPLACE FUNCTION {schema}.detach(participant bigint) RETURNS void LANGUAGE plpgsql AS $body$
+CREATE OR REPLACE FUNCTION {schema}.detach(participant bigint) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_column
 DECLARE
     v_queue integer;
@@ -103,7 +106,7 @@ CREATE OR REPLACE FUNCTION {schema}.seen(participant bigint) RETURNS boolean LAN
 BEGIN
     UPDATE {schema}.participants p SET seen_at = clock_timestamp()
     WHERE p.id = participant
-      AND clock_timestamp() >= p.seen_at + least(p.lease, nullif(p.grace, interval '0'), interval '10 minutes') / 10;
+      AND clock_timestamp() >= p.seen_at + least(p.lease, nullif(p.grace, interval '0'), interval '10 minutes') / 10::float8;
     RETURN FOUND OR EXISTS (SELECT 1 FROM {schema}.participants p WHERE p.id = participant);
 END $body$;
 COMMENT ON FUNCTION {schema}.seen(bigint) IS

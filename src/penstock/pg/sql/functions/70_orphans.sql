@@ -87,7 +87,7 @@ DECLARE
     v_queue integer;
     v_all integer;
 BEGIN
-    SELECT array_agg(c.id) INTO v_gone FROM (
+    SELECT pg_catalog.array_agg(c.id) INTO v_gone FROM (
         SELECT p.id FROM {schema}.participants p
         WHERE clock_timestamp() >= p.seen_at + p.lease
            OR clock_timestamp() >= p.seen_at + p.grace AND {schema}._lock_key(p.id) <> ALL (v_held)
@@ -98,7 +98,7 @@ BEGIN
     END IF;
     -- The rows are locked. Who takes up a number has locked it before it comes to the row, so this look decides.
     v_held := {schema}._held_keys();
-    SELECT array_agg(p.id) INTO v_gone FROM {schema}.participants p
+    SELECT pg_catalog.array_agg(p.id) INTO v_gone FROM {schema}.participants p
     WHERE p.id = ANY (v_gone)
       AND (clock_timestamp() >= p.seen_at + p.lease OR {schema}._lock_key(p.id) <> ALL (v_held));
     v_all := {schema}._give_back(v_gone);
@@ -147,7 +147,8 @@ END $body$;
 COMMENT ON FUNCTION {schema}._end_leases() IS 'Makes ready what has outlived its lease or its owner; returns how many.';
 
 -- Both.
-CREATE OR REPLACE FUNCTION {schema}.return_orphans() RETURNS integer LANGUAGE plpgsql AS $body$
+CREATE OR REPLACE FUNCTION {schema}.return_orphans() RETURNS integer LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     RETURN {schema}._remove_gone() + {schema}._end_leases();
 END $body$;

@@ -4,7 +4,8 @@
 -- Whether a day has its partition; makes it if not. A day that has rows in the default partition stays there: moving
 -- them would need a lock that finalize waits for. Attaching, unlike CREATE .. PARTITION OF, does not.
 CREATE OR REPLACE FUNCTION {schema}._make_day(day date)
-RETURNS integer LANGUAGE plpgsql SET lock_timeout = '100ms' AS $body$
+RETURNS integer LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $body$
 #variable_conflict use_column
 DECLARE
     v_name text := 'messages_history_' || to_char(day, 'YYYYMMDD');
@@ -20,9 +21,9 @@ BEGIN
     EXECUTE format('ALTER TABLE {schema}.messages_history ATTACH PARTITION {schema}.%I FOR VALUES FROM (%L) TO (%L)',
                    v_name, v_from, v_to);
     RETURN 1;
-EXCEPTION WHEN lock_not_available OR check_violation OR insufficient_privilege THEN
-    -- Somebody reads or writes the default partition just now, or this role may not make tables: the next sweep may do
-    -- better. There is time, days are made ahead; and a day without a partition is kept in the default one.
+EXCEPTION WHEN lock_not_available OR check_violation OR insufficient_privilege OR duplicate_table THEN
+    -- Somebody reads or writes the default partition just now, or this role may not make tables, or somebody has detached
+    -- the day's table: the next sweep may do better. There is time, days are made ahead; and a day without a partition is kept in the default one.
     RETURN 0;
 END $body$;
 COMMENT ON FUNCTION {schema}._make_day(date) IS
@@ -30,21 +31,23 @@ COMMENT ON FUNCTION {schema}._make_day(date) IS
 
 -- Counts first, with a lock that only writers of that day would mind, and there are none; then drops.
 CREATE OR REPLACE FUNCTION {schema}._drop_day(name text) RETURNS integer LANGUAGE plpgsql
-SET lock_timeout = '100ms' SET jit = off AS $body$
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' SET jit = off AS $body$
 BEGIN
     EXECUTE format('LOCK TABLE {schema}.%I IN SHARE MODE', name);
     EXECUTE format('INSERT INTO {schema}.stats_deltas (queue_id, finalized) '
                    'SELECT queue_id, -count(*) FROM {schema}.%I GROUP BY queue_id', name);
     EXECUTE format('DROP TABLE {schema}.%I', name);
     RETURN 1;
-EXCEPTION WHEN lock_not_available OR insufficient_privilege THEN
+EXCEPTION WHEN lock_not_available OR insufficient_privilege OR dependent_objects_still_exist OR undefined_table THEN
+    -- Somebody reads it, or has built a view on it: it stays until he has done with it. What else is to be swept goes on.
     RETURN 0;
 END $body$;
 COMMENT ON FUNCTION {schema}._drop_day(text) IS
     'Drops a partition of the history and takes it out of the counts; returns 1 if it did.';
 
 -- Today's and the next three days' partitions, and what is older than settings.history_days.
-CREATE OR REPLACE FUNCTION {schema}.keep_history() RETURNS integer LANGUAGE plpgsql SET jit = off AS $body$
+CREATE OR REPLACE FUNCTION {schema}.keep_history() RETURNS integer LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 #variable_conflict use_column
 DECLARE
     v_today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;

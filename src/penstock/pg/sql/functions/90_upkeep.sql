@@ -1,7 +1,8 @@
 -- Counts, and what somebody has to do now and then: sweep() does all of it.
 
 -- Takes the differences that it can lock, and adds them to the totals. Whoever looks sees the same sum before and after.
-CREATE OR REPLACE FUNCTION {schema}.fold_stats() RETURNS integer LANGUAGE plpgsql SET jit = off AS $body$
+CREATE OR REPLACE FUNCTION {schema}.fold_stats() RETURNS integer LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
 #variable_conflict use_column
 DECLARE
     v_folded integer;
@@ -36,7 +37,7 @@ COMMENT ON FUNCTION {schema}.fold_stats() IS
 -- A task that walks over much is done more rarely, so that it takes a twentieth of the time at most. Short ones always.
 CREATE OR REPLACE FUNCTION {schema}._is_due(task text) RETURNS boolean LANGUAGE sql AS $body$
     SELECT NOT EXISTS (SELECT 1 FROM {schema}.upkeep u WHERE u.task = _is_due.task AND u.took > interval '50 milliseconds'
-                       AND clock_timestamp() < u.ran_at + 20 * u.took AND clock_timestamp() >= u.ran_at)
+                       AND clock_timestamp() < u.ran_at + 20::float8 * u.took AND clock_timestamp() >= u.ran_at)
 $body$;
 COMMENT ON FUNCTION {schema}._is_due(text) IS 'Whether the sweeper may do a task again already.';
 
@@ -50,7 +51,7 @@ COMMENT ON FUNCTION {schema}._was_done(text, timestamptz) IS 'Remembers how long
 -- All of it. One does it at a time; the others have nothing to do.
 CREATE OR REPLACE FUNCTION {schema}.sweep()
 RETURNS TABLE (promoted integer, returned integer, folded integer, partitions integer)
-LANGUAGE plpgsql AS $body$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     v_began timestamptz;
 BEGIN
@@ -78,7 +79,8 @@ COMMENT ON FUNCTION {schema}.sweep() IS
 
 -- One statement has one snapshot: what the truth and the sum differ by there, they differ by in every later one too, because
 -- everybody else changes both in one transaction. So nobody has to wait for the count.
-CREATE OR REPLACE FUNCTION {schema}.update_queue_counts() RETURNS SETOF {schema}.queue_stats LANGUAGE plpgsql AS $body$
+CREATE OR REPLACE FUNCTION {schema}.update_queue_counts() RETURNS SETOF {schema}.queue_stats LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -100,6 +102,8 @@ BEGIN
         SELECT queue_id, count(*) AS finalized FROM {schema}.messages_history GROUP BY queue_id
     ) h ON h.queue_id = s.queue_id;
     PERFORM {schema}.fold_stats();
+    -- Of a queue that was dropped while somebody folded.
+    DELETE FROM {schema}.stats_totals t WHERE NOT EXISTS (SELECT 1 FROM {schema}.queues q WHERE q.id = t.queue_id);
     RETURN QUERY SELECT * FROM {schema}.queue_stats;
 END $body$;
 COMMENT ON FUNCTION {schema}.update_queue_counts() IS
@@ -107,7 +111,7 @@ COMMENT ON FUNCTION {schema}.update_queue_counts() IS
 
 -- Removes the gone, counts the rest.
 CREATE OR REPLACE FUNCTION {schema}.update_participant_counts()
-RETURNS SETOF {schema}.queue_stats LANGUAGE plpgsql AS $body$
+RETURNS SETOF {schema}.queue_stats LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     PERFORM {schema}.return_orphans();
     PERFORM {schema}._count_participants(q.id) FROM {schema}.queues q ORDER BY q.id;
