@@ -5,11 +5,13 @@ Functions that tests have to wait for tell so through files, and wait themselves
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
 import sys
 import threading
+from collections.abc import Sequence
 from os import system  # noqa: F401  (imported, and so not allowed by "tests.worker.shop:*")
 from pathlib import Path
 from typing import Any
@@ -89,10 +91,21 @@ def threads() -> int:
     return threading.active_count()
 
 
-def open_sockets() -> int:
-    """How many sockets the process of a job has: its own to the worker, if nothing was inherited."""
-    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return sum(os.readlink(link).startswith("socket:") for link in links if link.exists() or link.is_symlink())
+def sockets() -> list[int]:
+    """The sockets of this process."""
+    return [number for number in range(3, 1024) if _is_socket(number)]
+
+
+def _is_socket(number: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        return False
+
+
+def open_sockets(known: Sequence[int] = ()) -> int:
+    """How many sockets the process of a job has, but for those: its own to the worker, if nothing was inherited."""
+    return len([number for number in sockets() if number not in known])
 
 
 def say(text: str) -> None:
@@ -103,14 +116,12 @@ async def later(value: str) -> str:
     return value
 
 
-def spoil(text: str) -> None:
-    """Writes to every socket it finds, as a careless job might."""
-    for number in range(3, 64):
-        try:
-            if stat.S_ISSOCK(os.fstat(number).st_mode):
+def spoil(text: str, spared: Sequence[int] = ()) -> None:
+    """Writes to every socket it finds, as a careless job might, but for those."""
+    for number in sockets():
+        if number not in spared:
+            with contextlib.suppress(OSError):
                 os.write(number, text.encode())
-        except OSError:
-            continue
 
 
 def _private() -> None:

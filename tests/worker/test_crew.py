@@ -19,6 +19,7 @@ from penstock.worker.inline import Inline
 from penstock.worker.operator_code import load_allow_list
 from penstock.worker.runner import Ended, Runner, RunnerLost
 from tests.interop.deadline import wait_until
+from tests.worker import shop
 
 # Python warns about forks of processes with threads; pytest's have some, the command has none.
 pytestmark = [
@@ -161,17 +162,20 @@ def test_a_payload_larger_than_any_pipe_gets_through(crew_of: MakeCrew) -> None:
 
 
 def test_a_job_that_writes_to_its_worker_has_failed(crew_of: MakeCrew) -> None:
+    # Other tests of this process may have left sockets, which are inherited.
+    known = shop.sockets()
     crew = crew_of()
-    ended = run_one(crew, "spoil", "\xff\xff\xff\xff nonsense")
+    ended = run_one(crew, "spoil", "\xff\xff\xff\xff nonsense", known)
     assert not ended.is_done
     assert "written to the worker's socket" in ended.note
     assert run_one(crew, "echo", 1).is_done
 
 
 def test_a_child_has_one_thread_and_one_socket(crew_of: MakeCrew) -> None:
+    known = shop.sockets()
     crew = crew_of(concurrency=2, jobs_per_child=0)
     assert run_one(crew, "threads").note == "1"
-    assert run_one(crew, "open_sockets").note == "1"
+    assert run_one(crew, "open_sockets", known).note == "1"
 
 
 def test_children_end_with_the_crew(crew_of: MakeCrew, tmp_path: Path, gate: str) -> None:
