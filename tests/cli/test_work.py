@@ -286,7 +286,9 @@ def test_every_option_is_explained() -> None:
 def test_put_and_queues_show_what_is_there(penstock_url: str) -> None:
     first = run_command("put", "mail", "hello", PENSTOCK_URL=penstock_url)
     assert first.returncode == 0, first.stderr
-    run_command("put", "mail", "later", "--delay", "3600", PENSTOCK_URL=penstock_url)
+    later = run_command("put", "mail", "later", "--delay", "3600", "--json", PENSTOCK_URL=penstock_url)
+    assert json.loads(later.stdout)["queue"] == "mail"
+    assert json.loads(later.stdout)["id"] != first.stdout.strip()
     listed = run_command("queues", "--json", PENSTOCK_URL=penstock_url)
     stats: dict[str, Any] = json.loads(listed.stdout)
     assert (stats["queue"], stats["ready"], stats["scheduled"]) == ("mail", 1, 1)

@@ -25,7 +25,16 @@ EXIT_FAILED = 1
 @session_options
 @click.option("--delay", type=Seconds(0), metavar="SECONDS", help="Nobody gets it before then.")
 @click.option("--ttl", type=Seconds(0, min_open=True), metavar="SECONDS", help="Gone if nobody takes it.")
-def put(queue: str, payload: str | None, url: str | None, schema: str, delay: float | None, ttl: float | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print queue and id as a JSON object.")
+def put(
+    queue: str,
+    payload: str | None,
+    url: str | None,
+    schema: str,
+    delay: float | None,
+    ttl: float | None,
+    as_json: bool,
+) -> None:
     """Put PAYLOAD onto QUEUE and print the id of the message. Without a PAYLOAD the standard input is put.
 
     Exit codes: 0 it is there; 1 it could not be put; 2 wrong options.
@@ -36,10 +45,11 @@ def put(queue: str, payload: str | None, url: str | None, schema: str, delay: fl
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
     try:
         with open_session(url, schema, "put") as session:
-            click.echo(session.producer_for(queue).put(body, delay=delay, ttl=ttl))
+            message_id = session.producer_for(queue).put(body, delay=delay, ttl=ttl)
     except (ClientError, ValueError) as error:
         click.echo(f"penstock: {error}", err=True)
         sys.exit(EXIT_FAILED)
+    click.echo(json.dumps({"queue": queue, "id": message_id}) if as_json else message_id)
 
 
 @click.command(short_help="List queues and their counts.")

@@ -6,6 +6,7 @@ psycopg is imported from here on and not before: a broker without such queues do
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.server.pg_link import ServerPgLink
 
 EMBEDDED = "embedded"
+log = logging.getLogger("penstock.postgres")
 
 
 class OpenPostgres:
@@ -74,4 +76,6 @@ def _start_own(config: Config) -> EmbeddedPostgres:
         own.start()
     except (PostgresFailed, PostgresMissing) as error:
         raise StartupError(f"the embedded PostgreSQL does not start: {error}") from error
+    # For sessions and psql beside the broker; the socket's folder is what keeps others out, there is no password.
+    log.info("embedded PostgreSQL: %s", own.url)
     return own
