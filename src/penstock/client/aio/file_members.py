@@ -7,6 +7,7 @@ back. When the engine was given up and opened anew, they attach again, and what 
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -24,7 +25,7 @@ from penstock.client.message import Message
 T = TypeVar("T")
 
 
-class AsyncFileMember:
+class AsyncFileMember(ABC):
     """What producers and consumers have in common: their number."""
 
     def __init__(self, queue: str, folder: AsyncFolder) -> None:
@@ -48,8 +49,9 @@ class AsyncFileMember:
             self._forgets.atexit = False
         return engine, self._number
 
+    @abstractmethod
     def _attach(self, engine: Engine) -> int:
-        raise NotImplementedError
+        """Have the engine number this member."""
 
     def _let_go(self) -> None:
         if self._forgets is not None:

@@ -8,6 +8,7 @@ back. When the engine was given up and opened anew, they attach again, and what 
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -25,7 +26,7 @@ from penstock.client.sync.waiting import monotonic
 T = TypeVar("T")
 
 
-class FileMember:
+class FileMember(ABC):
     """What producers and consumers have in common: their number."""
 
     def __init__(self, queue: str, folder: Folder) -> None:
@@ -49,8 +50,9 @@ class FileMember:
             self._forgets.atexit = False
         return engine, self._number
 
+    @abstractmethod
     def _attach(self, engine: Engine) -> int:
-        raise NotImplementedError
+        """Have the engine number this member."""
 
     def _let_go(self) -> None:
         if self._forgets is not None:
