@@ -16,7 +16,7 @@ from typing import Final
 from benches.postgres.cases import BY_NAME, CASES, QUICK, WHOLE, Plan
 from benches.postgres.penstock_functions import PenstockFunctions
 from benches.postgres.penstock_session import PenstockSession
-from benches.postgres.plain_table import PlainTable
+from benches.postgres.plain_table import PlainTable, PlainTableWithHistory
 from benches.postgres.plot import draw
 from benches.postgres.procrastinate_peer import Procrastinate
 from benches.postgres.report import markdown
@@ -29,7 +29,13 @@ from penstock.pg.binaries import PostgresMissing, find
 from penstock.pg.embedded import EmbeddedPostgres
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
-SYSTEMS: Final[tuple[type[System], ...]] = (PenstockFunctions, PenstockSession, PlainTable, Procrastinate)
+SYSTEMS: Final[tuple[type[System], ...]] = (
+    PenstockFunctions,
+    PenstockSession,
+    PlainTable,
+    PlainTableWithHistory,
+    Procrastinate,
+)
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -52,7 +52,8 @@ class SessionConsumer(Client):
 
     def turn(self, taken: Sequence[Taken], count: int) -> list[Taken]:
         if len(taken) != 1 or count != 1:
-            return super().turn(taken, count)
+            messages = self._consumer.finalize_many_and_reserve([one.key for one in taken], count)
+            return [Taken(message, message.payload) for message in messages]
         message = self._consumer.finalize_and_reserve(taken[0].key)
         return [] if message is None else [Taken(message, message.payload)]
 

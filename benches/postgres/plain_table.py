@@ -1,4 +1,7 @@
-"""The table that a developer writes who knows SKIP LOCKED, without a library: an insert, an update, a delete."""
+"""The table that a developer writes who knows SKIP LOCKED, without a library: an insert, an update, a delete.
+
+The same table with a history, for who wants to know afterwards what was done: there the delete moves the rows.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 
 import psycopg
 
-from benches.postgres.systems import PLAIN, Client, System, Taken
+from benches.postgres.systems import PLAIN, PLAIN_HISTORY, Client, System, Taken
 
 SCHEMA: Final = """
 CREATE TABLE jobs (id bigserial PRIMARY KEY, payload bytea NOT NULL, taken_at timestamptz);
@@ -28,9 +31,23 @@ RETURNING id, payload
 """
 FINALIZE: Final = "DELETE FROM jobs WHERE id = %s"
 FINALIZE_MANY: Final = "DELETE FROM jobs WHERE id = ANY(%s::bigint[])"
+HISTORY: Final = """
+CREATE TABLE jobs_history (id bigint NOT NULL, payload bytea NOT NULL, taken_at timestamptz, finished_at timestamptz);
+"""
+MOVE: Final = """
+WITH done AS (DELETE FROM jobs WHERE id = %s RETURNING id, payload, taken_at)
+INSERT INTO jobs_history SELECT id, payload, taken_at, now() FROM done
+"""
+MOVE_MANY: Final = """
+WITH done AS (DELETE FROM jobs WHERE id = ANY(%s::bigint[]) RETURNING id, payload, taken_at)
+INSERT INTO jobs_history SELECT id, payload, taken_at, now() FROM done
+"""
 
 
 class PlainClient(Client):
+    finalize_one: str = FINALIZE
+    finalize_many: str = FINALIZE_MANY
+
     def __init__(self, url: str, listens: bool) -> None:
         self._connection = psycopg.connect(url, autocommit=True)
         self._cursor = self._connection.cursor(binary=True)
@@ -55,9 +72,9 @@ class PlainClient(Client):
 
     def finalize(self, taken: Sequence[Taken]) -> None:
         if len(taken) == 1:
-            self._cursor.execute(FINALIZE, (taken[0].key,), prepare=True)
+            self._cursor.execute(self.finalize_one, (taken[0].key,), prepare=True)
         else:
-            self._cursor.execute(FINALIZE_MANY, ([one.key for one in taken],), prepare=True)
+            self._cursor.execute(self.finalize_many, ([one.key for one in taken],), prepare=True)
 
     def close(self) -> None:
         self._connection.close()
@@ -78,3 +95,20 @@ class PlainTable(System):
 
     def consumer(self, url: str) -> Client:
         return PlainClient(url, listens=True)
+
+
+class PlainHistoryClient(PlainClient):
+    finalize_one = MOVE
+    finalize_many = MOVE_MANY
+
+
+class PlainTableWithHistory(PlainTable):
+    name = PLAIN_HISTORY
+
+    def install(self, url: str) -> None:
+        super().install(url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(HISTORY)
+
+    def consumer(self, url: str) -> Client:
+        return PlainHistoryClient(url, listens=True)

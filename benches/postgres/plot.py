@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Final
 from benches.plot import finish_axes, short
 from benches.postgres.cases import BY_NAME, SEED
 from benches.postgres.report import SYSTEMS
-from benches.postgres.systems import PENSTOCK, PLAIN, PROCRASTINATE, SESSION
+from benches.postgres.systems import PENSTOCK, PLAIN, PLAIN_HISTORY, PROCRASTINATE, SESSION
 from benches.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-COLOURS: Final = {PENSTOCK: "#2a6f97", SESSION: "#61a5c2", PLAIN: "#7d8ca3", PROCRASTINATE: "#e08e45"}
+COLOURS: Final = {
+    PENSTOCK: "#2a6f97",
+    SESSION: "#61a5c2",
+    PLAIN: "#7d8ca3",
+    PLAIN_HISTORY: "#4f5d75",
+    PROCRASTINATE: "#e08e45",
+}
 LINE: Final = "#1b1b1b"
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from benches.postgres.cases import CASES, SEED, Kind, Plan
-from benches.postgres.systems import PENSTOCK, PLAIN, PROCRASTINATE, SESSION
+from benches.postgres.systems import PENSTOCK, PLAIN, PLAIN_HISTORY, PROCRASTINATE, SESSION
 from benches.postgres.targets import TARGETS, Target
 from benches.report import ABSENT, notes, number, table
 from benches.summary import Summary
 
-SYSTEMS: Final = (PENSTOCK, SESSION, PLAIN, PROCRASTINATE)
+SYSTEMS: Final = (PENSTOCK, SESSION, PLAIN, PLAIN_HISTORY, PROCRASTINATE)
 THE_SEED: Final = "the seed, as it says itself"
 
 

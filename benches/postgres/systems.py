@@ -12,6 +12,7 @@ PENSTOCK: Final = "penstock"
 SESSION: Final = "penstock Session"
 PROCRASTINATE: Final = "procrastinate"
 PLAIN: Final = "plain table"
+PLAIN_HISTORY: Final = "plain table with history"
 
 QUEUE: Final = "bench"
 PAYLOAD: Final = b"x" * 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from benches.postgres.systems import PENSTOCK, PLAIN, PROCRASTINATE, SESSION
+from benches.postgres.systems import PENSTOCK, PLAIN, PLAIN_HISTORY, PROCRASTINATE, SESSION
 from benches.summary import Summary
 
 VERBS: Final = ("put", "reserve", "finalize")
@@ -88,6 +88,7 @@ TARGETS: Final = tuple(
     for target in (
         *rates(of, 2.0, PROCRASTINATE, ALL),
         *rates(of, 1.0, PLAIN, IN_BATCHES),
+        *rates(of, 1.0, PLAIN_HISTORY, IN_BATCHES),
         *batches(of),
         *waking(of),
         pinned(of),

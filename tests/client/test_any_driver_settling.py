@@ -285,3 +285,21 @@ def test_a_handler_that_fails_leaves_its_message_reserved(place: Place) -> None:
     assert session.consumer_for(queue).reserve() is None
     consumer.close()
     assert session.consumer_for(queue).reserve(wait=PATIENCE_S).payload == b"x"
+
+
+def test_a_batch_is_finalized_and_the_next_one_reserved_in_one_step(place: Place) -> None:
+    queue = place.queue()
+    session = place.session()
+    session.producer_for(queue).put_many([b"a", b"b", b"c", b"d"])
+    consumer = session.consumer_for(queue)
+    first: list[Message] = []
+    while len(first) < 2:
+        first += consumer.reserve_many(2 - len(first), wait=PATIENCE_S)
+    rest = consumer.finalize_many_and_reserve(first, 10)
+    while len(rest) < 2:
+        rest += consumer.reserve_many(10, wait=PATIENCE_S)
+    assert sorted(one.payload for one in [*first, *rest]) == [b"a", b"b", b"c", b"d"]
+    with pytest.raises(NotReserved):
+        consumer.finalize_many_and_reserve([first[0], rest[0]], 10)
+    assert consumer.finalize_many_and_reserve(rest[1:], 10) == []
+    assert consumer.finalize_many_and_reserve([], 10) == []

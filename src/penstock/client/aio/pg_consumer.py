@@ -23,7 +23,7 @@ from penstock.client.errors import ClientError, Closed, NotReserved
 from penstock.client.floor import Floor
 from penstock.client.message import Message
 from penstock.client.pg_errors import NotAttached
-from penstock.client.pg_statements import EXPIRED_COLUMN, id_array, message
+from penstock.client.pg_statements import EXPIRED_COLUMN, id_array, reserved
 
 # How long a consumer that finds something at every look is still said to wait.
 SECONDS_STILL_WAITING: Final = 1.0
@@ -44,6 +44,8 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         self._session_link = session_link
         self._lock = Lock()
         self._participant: str | None = None
+        # Name and address, as rows that we reserve say it.
+        self._who: tuple[str | None, str | None] = (None, None)
         self._generation = -1
         self._is_closed = False
         self._floor = Floor()
@@ -171,6 +173,8 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             await self._link.rows("give_back_others", (self.queue, id_array(list(self._known)), self._participant))
         self.channel = await self._link.value("channel_of", (self.queue,))
         await self._link.listen(self.channel)
+        name, address = (await self._link.rows("who_am_i"))[0]
+        self._who = (name, address)
         self._floor.forget()
         self._is_waiting = False
         self._sweep_at_s = 0.0
@@ -244,7 +248,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         """Keep what was reserved until somebody takes it; False when all of it was too old and is gone now."""
         self._floor.taken(min(row[0] for row in rows))
         old = [str(row[0]) for row in rows if row[EXPIRED_COLUMN]]
-        fresh = [message(self.queue, row) for row in rows if not row[EXPIRED_COLUMN]]
+        fresh = [reserved(self.queue, row, *self._who) for row in rows if not row[EXPIRED_COLUMN]]
         self._found.extend(fresh)
         # Not the old ones: nobody will settle them if the connection breaks here, so they have to go back.
         self._known.update([one.id for one in fresh])

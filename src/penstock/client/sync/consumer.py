@@ -61,9 +61,7 @@ class Consumer:
 
     def finalize_many(self, messages: Sequence[Message], note: str | None = None) -> list[Message]:
         """Finalize messages; those of them that were this consumer's."""
-        ids = [self._id(message) for message in messages]
-        if len(ids) > checks.BATCH_MAX:
-            raise ValueError(f"a batch has at most {checks.BATCH_MAX} messages, this one has {len(ids)}")
+        ids = self._ids(messages)
         driver = self.driver
         if not ids:
             return []
@@ -74,6 +72,19 @@ class Consumer:
         """Finalize a message and reserve the next, which is faster than one after the other. Does not wait."""
         messages = self.driver.finalize_and_reserve([self._id(message)], checks.note_text(note), 1)
         return messages[0] if messages else None
+
+    def finalize_many_and_reserve(
+        self, messages: Sequence[Message], count: int, note: str | None = None
+    ) -> list[Message]:
+        """Finalize messages and reserve up to `count` more, which is faster than one after the other. Does not wait.
+
+        Raises NotReserved, and reserves nothing, when one of them is not this consumer's any more.
+        """
+        ids = self._ids(messages)
+        count = checks.batch_count(count)
+        if not ids:
+            return self.reserve_many(count)
+        return self.driver.finalize_and_reserve(ids, checks.note_text(note), count)
 
     def requeue(self, message: Message, delay: float | None = None, note: str | None = None) -> None:
         """Give a message back, for anybody to reserve, at once or after `delay` seconds."""
@@ -124,6 +135,12 @@ class Consumer:
         if self in self._members:
             self._members.remove(self)
         self._driver.close()
+
+    def _ids(self, messages: Sequence[Message]) -> list[str]:
+        ids = [self._id(message) for message in messages]
+        if len(ids) > checks.BATCH_MAX:
+            raise ValueError(f"a batch has at most {checks.BATCH_MAX} messages, this one has {len(ids)}")
+        return ids
 
     def _id(self, message: Message) -> str:
         if not isinstance(message, Message):

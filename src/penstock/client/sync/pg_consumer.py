@@ -20,7 +20,7 @@ from penstock.client.errors import ClientError, Closed, NotReserved
 from penstock.client.floor import Floor
 from penstock.client.message import Message
 from penstock.client.pg_errors import NotAttached
-from penstock.client.pg_statements import EXPIRED_COLUMN, id_array, message
+from penstock.client.pg_statements import EXPIRED_COLUMN, id_array, reserved
 from penstock.client.sync.driver import ConsumerDriver, ConsumerOptions
 from penstock.client.sync.pg_link import PgLink
 from penstock.client.sync.pg_nap import PgNap
@@ -45,6 +45,8 @@ class PgConsumer(ConsumerDriver):
         self._session_link = session_link
         self._lock = Lock()
         self._participant: str | None = None
+        # Name and address, as rows that we reserve say it.
+        self._who: tuple[str | None, str | None] = (None, None)
         self._generation = -1
         self._is_closed = False
         self._floor = Floor()
@@ -172,6 +174,8 @@ class PgConsumer(ConsumerDriver):
             self._link.rows("give_back_others", (self.queue, id_array(list(self._known)), self._participant))
         self.channel = self._link.value("channel_of", (self.queue,))
         self._link.listen(self.channel)
+        name, address = (self._link.rows("who_am_i"))[0]
+        self._who = (name, address)
         self._floor.forget()
         self._is_waiting = False
         self._sweep_at_s = 0.0
@@ -245,7 +249,7 @@ class PgConsumer(ConsumerDriver):
         """Keep what was reserved until somebody takes it; False when all of it was too old and is gone now."""
         self._floor.taken(min(row[0] for row in rows))
         old = [str(row[0]) for row in rows if row[EXPIRED_COLUMN]]
-        fresh = [message(self.queue, row) for row in rows if not row[EXPIRED_COLUMN]]
+        fresh = [reserved(self.queue, row, *self._who) for row in rows if not row[EXPIRED_COLUMN]]
         self._found.extend(fresh)
         # Not the old ones: nobody will settle them if the connection breaks here, so they have to go back.
         self._known.update([one.id for one in fresh])
