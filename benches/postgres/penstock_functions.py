@@ -67,13 +67,14 @@ class FunctionsClient(Client):
             self._set_waiting(True)
             taken = self._look(count)
         while not taken and (left := end - time.monotonic()) > 0:
+            left = max(0.0, min(left, self._floor.walk_at_s - time.monotonic()))
             for _ in self._connection.notifies(timeout=left, stop_after=1):
                 pass
-            taken = self._look(count)
+            taken = self._look(count, is_waiting=True)
         self._waited_at_s = time.monotonic()
         return taken
 
-    def _look(self, count: int) -> list[Taken]:
+    def _look(self, count: int, is_waiting: bool = False) -> list[Taken]:
         now = time.monotonic()
         if now - self._swept_at_s > SECONDS_BETWEEN_SWEEPS:
             # Somebody has to: it belongs to the price of the messages.
@@ -81,7 +82,7 @@ class FunctionsClient(Client):
             self._connection.execute("SELECT * FROM penstock.sweep()")
         floor = self._floor.value(now)
         taken = self._reserve(count, floor)
-        if not taken and floor and self._floor.may_walk(now):
+        if not taken and floor and self._floor.may_walk(now, is_waiting):
             taken = self._reserve(count, 0)
         return taken
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.client.floor import CHEAP_WALK_S, LOOKS_REMEMBERED, Floor
+from penstock.client.floor import CHEAP_WALK_S, LOOKS_REMEMBERED, NEVER_S, SECONDS_BETWEEN_WALKS, Floor
 
 
 def risen(ids: range) -> Floor:
@@ -52,3 +52,15 @@ def test_a_walk_that_was_cheap_may_follow_at_once_and_a_dear_one_after_a_second(
     floor.walked(11.0, 11.0 + CHEAP_WALK_S * 2)
     assert not floor.may_walk(11.5)
     assert floor.may_walk(12.1)
+
+
+def test_who_waits_does_not_walk_after_every_look_that_found_nothing() -> None:
+    floor = risen(range(LOOKS_REMEMBERED))
+    floor.walked(10.0, 10.001)
+    assert floor.walk_at_s == NEVER_S
+    assert floor.may_walk(10.02)
+    assert not floor.may_walk(10.02, is_waiting=True)
+    assert floor.walk_at_s == 10.001 + SECONDS_BETWEEN_WALKS
+    assert floor.may_walk(floor.walk_at_s, is_waiting=True)
+    floor.walked(10.06, 10.061)
+    assert floor.walk_at_s == NEVER_S

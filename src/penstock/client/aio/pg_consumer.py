@@ -82,11 +82,11 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             messages = await self._look(count)
         nap = AsyncPgNap(self._link, [self.queue], self._waiting_since_s)
         while not messages and monotonic() < deadline_s:
-            if await nap.take(deadline_s):
+            if await nap.take(min(deadline_s, self._floor.walk_at_s)):
                 self._floor.forget()
             # Meanwhile somebody may have closed us, or we had to attach anew.
             await self.begin_to_wait()
-            messages = await self._look(count)
+            messages = await self._look(count, is_waiting=True)
         self._waited_at_s = monotonic()
         return messages
 
@@ -192,16 +192,16 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             self._found.extendleft(reversed(messages))
             raise
 
-    async def _look(self, count: int) -> list[Message]:
+    async def _look(self, count: int, is_waiting: bool = False) -> list[Message]:
         if not self._found:
-            await to_the_end(self._fetch(count))
+            await to_the_end(self._fetch(count, is_waiting))
         return self._take(count)
 
     def _take(self, count: int) -> list[Message]:
         """What was found, for the caller."""
         return [self._found.popleft() for _ in range(min(count, len(self._found)))]
 
-    async def _fetch(self, count: int) -> bool:
+    async def _fetch(self, count: int, is_waiting: bool = False) -> bool:
         """Reserve what there is; whether there was something."""
         await self.sweep_if_due()
         while True:
@@ -212,7 +212,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             except NotAttached:
                 await self._attach_anew()
                 rows = await self._reserve(count, 0)
-            if not rows and floor and self._floor.may_walk(now_s):
+            if not rows and floor and self._floor.may_walk(now_s, is_waiting):
                 rows = await self._reserve(count, 0)
             if not rows or await self._keep(rows):
                 return bool(rows)

@@ -14,6 +14,8 @@ from penstock.client.ladder import LAST_RUNG_S, Ladder
 
 # What is due but locked: somebody else is about to make it ready.
 SECONDS_FOR_OTHERS: Final = 0.05
+# Notifications can come by the thousand; one of them may be about a message that falls due soon.
+SECONDS_BETWEEN_QUESTIONS: Final = 0.05
 
 
 class AsyncPgNap:
@@ -25,6 +27,7 @@ class AsyncPgNap:
         self._ladder = Ladder(since_s)
         # When a message falls due, and until when we believe that: a notification may be about an earlier one.
         self._due_at_s: float | None = None
+        self._asked_at_s = 0.0
         self._ask_at_s = 0.0
 
     async def take(self, deadline_s: float) -> bool:
@@ -34,8 +37,9 @@ class AsyncPgNap:
             due_s = await self._link.value("due", (self._queues,))
             now_s = monotonic()
             self._due_at_s = None if due_s is None else now_s + due_s
+            self._asked_at_s = now_s
             self._ask_at_s = now_s + LAST_RUNG_S
-        pause_s = min(self._ladder.pause_s(now_s), deadline_s - now_s)
+        pause_s = min(self._ladder.pause_s(now_s), self._ask_at_s - now_s, deadline_s - now_s)
         if self._due_at_s is not None:
             if self._due_at_s <= now_s:
                 self._ask_at_s = 0.0
@@ -45,5 +49,5 @@ class AsyncPgNap:
             else:
                 pause_s = min(pause_s, self._due_at_s - now_s)
         if await self._link.pause(max(0.0, pause_s)):
-            self._ask_at_s = 0.0
+            self._ask_at_s = min(self._ask_at_s, self._asked_at_s + SECONDS_BETWEEN_QUESTIONS)
         return False

@@ -83,11 +83,11 @@ class PgConsumer(ConsumerDriver):
             messages = self._look(count)
         nap = PgNap(self._link, [self.queue], self._waiting_since_s)
         while not messages and monotonic() < deadline_s:
-            if nap.take(deadline_s):
+            if nap.take(min(deadline_s, self._floor.walk_at_s)):
                 self._floor.forget()
             # Meanwhile somebody may have closed us, or we had to attach anew.
             self.begin_to_wait()
-            messages = self._look(count)
+            messages = self._look(count, is_waiting=True)
         self._waited_at_s = monotonic()
         return messages
 
@@ -193,16 +193,16 @@ class PgConsumer(ConsumerDriver):
             self._found.extendleft(reversed(messages))
             raise
 
-    def _look(self, count: int) -> list[Message]:
+    def _look(self, count: int, is_waiting: bool = False) -> list[Message]:
         if not self._found:
-            to_the_end(self._fetch(count))
+            to_the_end(self._fetch(count, is_waiting))
         return self._take(count)
 
     def _take(self, count: int) -> list[Message]:
         """What was found, for the caller."""
         return [self._found.popleft() for _ in range(min(count, len(self._found)))]
 
-    def _fetch(self, count: int) -> bool:
+    def _fetch(self, count: int, is_waiting: bool = False) -> bool:
         """Reserve what there is; whether there was something."""
         self.sweep_if_due()
         while True:
@@ -213,7 +213,7 @@ class PgConsumer(ConsumerDriver):
             except NotAttached:
                 self._attach_anew()
                 rows = self._reserve(count, 0)
-            if not rows and floor and self._floor.may_walk(now_s):
+            if not rows and floor and self._floor.may_walk(now_s, is_waiting):
                 rows = self._reserve(count, 0)
             if not rows or self._keep(rows):
                 return bool(rows)
