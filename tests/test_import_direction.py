@@ -33,14 +33,18 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "store": ("leaves", "journal"),
     "pg": ("leaves",),
     "backing": ("leaves", "store", "journal", "pg"),
-    "queues": ("leaves", "backing.backing_queue"),
+    "queues": ("leaves", "backing.backing_queue", "backing.outcomes"),
     "broker": ("leaves", "wire", "routing", "queues", "backing", "store", "selectors"),
     "server": ("leaves", "wire", "broker", "queues", "backing", "store", "journal", "selectors", "pg", "history"),
     # A session over file:// has a broker of its own, without a server.
-    "client": ("leaves", "wire", "pg", "broker", "queues", "store", "journal.syncer"),
+    "client": ("leaves", "wire", "pg", "broker", "queues", "backing.outcomes", "store", "journal.syncer"),
     "worker": ("leaves", "client"),
-    # The journal as its readers see it; see docs/decisions/0010.
-    "history": ("leaves", "journal", "store.reader_cursors"),
+    # The journal as its readers see it; see docs/decisions/0010. Of the store: cursors, what a checkpoint proves to be
+    # durable, and how a record of a shared store is read.
+    "history": (
+        *("leaves", "journal", "store.reader_cursors", "store.checkpoint", "store.places"),
+        *("store.body_map", "store.handles", "store.records", "store.store_files"),
+    ),
     "pipeline": ("leaves", "history", "journal", "wire", "client", "pg"),
     "console": ("leaves", "broker.views"),
     "testing": ("leaves", "server", "broker"),

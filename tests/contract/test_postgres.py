@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from penstock import limits
+from penstock.backing import outcomes
 from penstock.backing.postgres_envelopes import WHOLE, PgEnvelopes
 from penstock.backing.postgres_held import IDLE_S, LAST_S, PgHeld
 from penstock.backing.postgres_link import PgDoor, PgUnavailable, PutDone, PutRow, TakenRow
@@ -35,6 +36,54 @@ def backing(tmp_path: Path) -> Iterator[OpenBacking]:
 def sql() -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(server_url(), autocommit=True) as connection:
         yield connection
+
+
+# --- history --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "note"),
+    [
+        (outcomes.ACKED, outcomes.REASON_NONE, None),
+        (outcomes.FETCHED, outcomes.REASON_NONE, None),
+        (outcomes.REJECTED, outcomes.REASON_REJECTED, "rejected"),
+        (outcomes.EXPIRED, outcomes.REASON_EXPIRED, "expired"),
+        (outcomes.DEAD_LETTERED, outcomes.REASON_EXPIRED, "dead-lettered: expired"),
+        (outcomes.DROPPED, outcomes.REASON_DELIVERY_LIMIT, "dropped: delivery_limit"),
+        (outcomes.DROPPED, outcomes.REASON_NONE, "dropped"),
+        (outcomes.MOVED, outcomes.REASON_NONE, "moved"),
+        (outcomes.PURGED, outcomes.REASON_NONE, "purged"),
+        (outcomes.LOST, outcomes.REASON_NONE, "lost"),
+    ],
+)
+def test_the_note_in_the_history_says_how_a_message_left(
+    backing: OpenBacking, sql: psycopg.Connection[Any], outcome: int, reason: int, note: str | None
+) -> None:
+    [(seq_id, _, _)] = _published_and_taken(backing)
+    backing.queue.ack([seq_id], outcome, reason)
+    assert _note_of(sql, seq_id) == note
+
+
+def test_what_left_the_head_unread_is_noted_in_the_history(backing: OpenBacking, sql: psycopg.Connection[Any]) -> None:
+    backing.publish_expiring(-1, -1, 5)
+    dropped = backing.queue.drop(False, outcomes.PURGED)
+    fetched = backing.take(1, ack_required=False)
+    assert backing.queue.dropwhile(lambda props: True) == 1
+    assert dropped is not None
+    seq_ids = [dropped.seq_id, fetched[0][0], dropped.seq_id + 2]
+    assert [_note_of(sql, seq_id) for seq_id in seq_ids] == ["purged", None, "expired"]
+
+
+def _published_and_taken(backing: OpenBacking) -> list[tuple[int, bytes, bool]]:
+    backing.publish(b"a")
+    return backing.take(1)
+
+
+def _note_of(sql: psycopg.Connection[Any], seq_id: int) -> str | None:
+    found = sql.execute("SELECT finalized_note FROM penstock.messages_history WHERE id = %s", (seq_id,)).fetchone()
+    assert found is not None
+    note = found[0]
+    return None if note is None else str(note)
 
 
 # --- rows -----------------------------------------------------------------------------------------------

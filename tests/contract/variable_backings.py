@@ -78,6 +78,12 @@ class NodeOfOneVhost(BackingQueues):
     def delete_crashed(self, queue_id: str) -> None:
         self.queues.delete_crashed(queue_id)
 
+    def name_actor(self, text: bytes) -> int:
+        return self.queues.name_actor(text)
+
+    def forget_actor(self, actor: int) -> None:
+        self.queues.forget_actor(actor)
+
 
 def variable(folder: Path) -> BackingQueues:
     return NodeOfOneVhost(folder, StoreOptions(reserve_bytes=0), PagingOptions())

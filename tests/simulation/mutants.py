@@ -239,9 +239,9 @@ def ack_without_a_row() -> Patch:
     """An ack is not written down."""
 
     def make(original: Any) -> Any:
-        def settle(self: Any, kind: int, queue_no: int, seq_id: int, count: int, size_bytes: int) -> None:
+        def settle(self: Any, kind: int, *rest: int) -> None:
             if kind != ACKED:
-                original(self, kind, queue_no, seq_id, count, size_bytes)
+                original(self, kind, *rest)
 
         return settle
 

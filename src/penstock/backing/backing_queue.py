@@ -46,6 +46,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
+from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_NONE
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
 
 # Decides on a message's props (None for a message without any): True = go on, False = stop here.
@@ -177,8 +178,8 @@ class BackingQueue(ABC):
     # --- fetching -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
-        """Take a run from the head; None when nothing is ready.
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:
+        """Take a run from the head for an actor (`outcomes`); None when nothing is ready.
 
         At most `count_max` messages (>= 1); after the first, only as long as their bodies fit into `bytes_max`. The run
         may be shorter than it could be. With `ack_required` the messages become pending, else they are gone.
@@ -186,7 +187,7 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+    def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
         """Take ready messages by number, wherever they stand; they become pending, as with `fetch`.
 
         In the order given, each once; ids that are not ready are skipped. Those behind and before them stay where they
@@ -194,19 +195,22 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def drop(self, ack_required: bool) -> DropResult | None:
-        """Like a fetch of one message, without reading its body."""
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
+        """Like a fetch of one message by the queue itself, without reading its body.
+
+        Without `ack_required` it is gone, for the outcome and reason given.
+        """
 
     @abstractmethod
     def dropwhile(self, predicate: PropsPredicate) -> int:
         """Remove messages from the head while the predicate says so; return how many.
 
-        The first message that stays is at the head as before.
+        They have expired. The first message that stays is at the head as before.
         """
 
     @abstractmethod
     def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
-        """Like `dropwhile`, but each message becomes pending and is shown to `visit` with its seq_id."""
+        """Like `dropwhile`, but the queue takes each message: it is pending, and shown to `visit` with its seq_id."""
 
     @abstractmethod
     def head_props(self) -> MessageProps | None:
@@ -219,10 +223,13 @@ class BackingQueue(ABC):
     # --- settling -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def ack(self, seq_ids: Sequence[int]) -> int:
+    def ack(
+        self, seq_ids: Sequence[int], outcome: int = ACKED, reason: int = REASON_NONE, actor: int = NO_ACTOR
+    ) -> int:
         """Forget pending messages; return how many were pending. Unknown and repeated ids are ignored.
 
-        crash: an ack that was not synced is undone; the message comes back marked redelivered.
+        Outcome and reason say why they go; the actor, who got them, for FETCHED. They are for history, and change
+        nothing else. crash: an ack that was not synced is undone; the message comes back marked redelivered.
         """
 
     @abstractmethod
@@ -235,6 +242,27 @@ class BackingQueue(ABC):
     @abstractmethod
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         """Show pending messages to `visit`, in the order given, each once, unknown ids skipped; nothing is changed."""
+
+    # --- who has what ---------------------------------------------------------------------------------
+
+    def name_actor(self, text: bytes) -> int:
+        """A number for a consumer, for `fetch` and its kin; 0 where nothing is written. The text is 1 KiB at most.
+
+        crash: numbers are given anew; each segment of the journal has the names of those that it uses.
+        """
+        return NO_ACTOR
+
+    def forget_actor(self, actor: int) -> None:
+        """The consumer is gone: it is given nothing any more. Unknown numbers are ignored."""
+
+    def note_given(self, seq_ids: Sequence[int], actor: int) -> None:
+        """Pending messages that the queue had taken were handed to an actor now. For history: changes nothing.
+
+        Unknown ids are ignored. crash: recovery does not look at it; the message comes back as any pending one.
+        """
+
+    def note_returned(self, seq_ids: Sequence[int]) -> None:
+        """They came back to the queue, which keeps them pending. Otherwise as `note_given`."""
 
     # --- all messages ---------------------------------------------------------------------------------
 
@@ -343,3 +371,10 @@ class BackingQueues(ABC):
     @abstractmethod
     def delete_crashed(self, queue_id: str) -> None:
         """Remove what a queue left, without opening it."""
+
+    def name_actor(self, text: bytes) -> int:
+        """`BackingQueue.name_actor`, for a queue that is made of several of these."""
+        return NO_ACTOR
+
+    def forget_actor(self, actor: int) -> None:
+        """`BackingQueue.forget_actor`, likewise."""

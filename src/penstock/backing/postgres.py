@@ -15,6 +15,7 @@ Invariants
   1. A token comes out of `drain_confirmed` once, after the COMMIT of its rows, or is refused, never both. Where nobody
      knows whether the rows were committed, it is refused.
   2. What `postgres_held` promises.
+  3. The note in the history says how the broker got rid of a message; none: it was acknowledged.
 
 A crash of the node leaves every committed message in the database; what was reserved for the node returns within
 seconds, marked redelivered. It does not page: the window is small.
@@ -35,6 +36,19 @@ from penstock.backing.backing_queue import (
     FoldVisitor,
     PropsPredicate,
 )
+from penstock.backing.outcomes import (
+    ACKED,
+    DEAD_LETTERED,
+    DROPPED,
+    EXPIRED,
+    LOST,
+    MOVED,
+    NO_ACTOR,
+    PURGED,
+    REASON_NAMES,
+    REASON_NONE,
+    REJECTED,
+)
 from penstock.backing.postgres_envelopes import PgEnvelopes
 from penstock.backing.postgres_held import PgHeld
 from penstock.backing.postgres_link import PgDoor, PgUnavailable, PutRow
@@ -45,8 +59,16 @@ KIND: Final = "postgres"
 # What a fold reads at once.
 FOLD_MESSAGES: Final = 500
 FOLD_BYTES: Final = 4 * 1024 * 1024
-# What the history says of messages that left unread.
-DROPPED_NOTE: Final = "dropped by the broker: expired, or no room"
+# What the history says of messages, by how they left. What was acknowledged has no note.
+_NOTES: Final = {
+    REJECTED: "rejected",
+    EXPIRED: "expired",
+    DEAD_LETTERED: "dead-lettered",
+    DROPPED: "dropped",
+    PURGED: "purged",
+    LOST: "lost",
+    MOVED: "moved",
+}
 
 
 @final
@@ -176,21 +198,21 @@ class PgBackingQueue(BackingQueue):
 
     # --- fetching ---------------------------------------------------------------------------------
 
-    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:
         assert count_max >= 1
         return self._held.fetch(count_max, bytes_max, ack_required)
 
-    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+    def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
         return self._held.fetch_at(seq_ids)
 
-    def drop(self, ack_required: bool) -> DropResult | None:
-        run = self._held.fetch(1, 0, ack_required, DROPPED_NOTE)
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
+        run = self._held.fetch(1, 0, ack_required, outcome_note(outcome, reason))
         return None if run is None else DropResult(run.first_seq_id, run.entries[0][0])
 
     def dropwhile(self, predicate: PropsPredicate) -> int:
         dropped = 0
         while self._held.fill() and predicate(self.head_props()):
-            self._held.fetch(1, 0, False, DROPPED_NOTE)
+            self._held.fetch(1, 0, False, outcome_note(EXPIRED, REASON_NONE))
             dropped += 1
         return dropped
 
@@ -234,9 +256,11 @@ class PgBackingQueue(BackingQueue):
 
     # --- settling ---------------------------------------------------------------------------------
 
-    def ack(self, seq_ids: Sequence[int]) -> int:
+    def ack(
+        self, seq_ids: Sequence[int], outcome: int = ACKED, reason: int = REASON_NONE, actor: int = NO_ACTOR
+    ) -> int:
         acked = [seq_id for seq_id, _ in self._held.release(seq_ids)]
-        self._door.finalize(acked, None)
+        self._door.finalize(acked, outcome_note(outcome, reason))
         return len(acked)
 
     def requeue(self, seq_ids: Sequence[int]) -> int:
@@ -259,7 +283,7 @@ class PgBackingQueue(BackingQueue):
             raise
 
     def purge_acks(self) -> int:
-        return self.ack(list(self._held.pending))
+        return self.ack(list(self._held.pending), DROPPED)
 
     def fold(self, visit: FoldVisitor) -> None:
         held: list[tuple[int, Entry, bool]] = [(seq_id, entry, True) for seq_id, entry in self._held.pending.items()]
@@ -329,6 +353,14 @@ class PgBackingQueue(BackingQueue):
         self._held.check_invariants()
         given = [token for token in self._confirmed if token in self._owed]
         assert not given, "1: a token is due and still owed"
+
+
+def outcome_note(outcome: int, reason: int) -> str | None:
+    """What the history says: 'rejected', 'dead-lettered: expired', 'moved' …"""
+    note = _NOTES.get(outcome)
+    if note is None or reason == REASON_NONE or REASON_NAMES[reason] == note:
+        return note
+    return f"{note}: {REASON_NAMES[reason]}"
 
 
 def _seq_id_of(item: tuple[int, Entry, bool]) -> int:

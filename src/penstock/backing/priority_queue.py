@@ -48,6 +48,7 @@ from penstock.backing.backing_queue import (
     PropsPredicate,
     Recovery,
 )
+from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_NONE
 from penstock.backing.priority_levels import INNER_MASK, LevelFold, Levels, LevelVisitor, SplitConfirm
 from penstock.backing.priority_terms import encode_terms, inner_id
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
@@ -163,24 +164,24 @@ class PriorityBackingQueue(BackingQueue):
 
     # --- fetching ---------------------------------------------------------------------------------
 
-    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:
         assert count_max >= 1
         for base, backing in self._levels.open:
             if not backing.is_empty():
-                run = backing.fetch(count_max, bytes_max, ack_required)
+                run = backing.fetch(count_max, bytes_max, ack_required, actor)
                 if run is not None:
                     run.first_seq_id |= base
                     return run
         return None
 
-    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+    def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
         wanted = list(dict.fromkeys(seq_ids))
         found: dict[int, Entry] = {}
         for base, backing in self._levels.open:
             inner = [seq_id & INNER_MASK for seq_id in wanted if seq_id & ~INNER_MASK == base]
             if inner:
                 try:
-                    taken = backing.fetch_at(inner)
+                    taken = backing.fetch_at(inner, actor)
                 except OSError:
                     self.requeue(list(found))
                     raise
@@ -188,9 +189,9 @@ class PriorityBackingQueue(BackingQueue):
                     found[base | seq_id] = entry
         return [(seq_id, found[seq_id]) for seq_id in wanted if seq_id in found]
 
-    def drop(self, ack_required: bool) -> DropResult | None:
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
         for base, backing in self._levels.open:
-            dropped = backing.drop(ack_required)
+            dropped = backing.drop(ack_required, outcome, reason)
             if dropped is not None:
                 dropped.seq_id |= base
                 return dropped
@@ -230,8 +231,10 @@ class PriorityBackingQueue(BackingQueue):
 
     # --- settling ---------------------------------------------------------------------------------
 
-    def ack(self, seq_ids: Sequence[int]) -> int:
-        return sum([backing.ack(ids) for backing, ids in self._levels.split(seq_ids)])
+    def ack(
+        self, seq_ids: Sequence[int], outcome: int = ACKED, reason: int = REASON_NONE, actor: int = NO_ACTOR
+    ) -> int:
+        return sum([backing.ack(ids, outcome, reason, actor) for backing, ids in self._levels.split(seq_ids)])
 
     def requeue(self, seq_ids: Sequence[int]) -> int:
         return sum([backing.requeue(ids) for backing, ids in self._levels.split(seq_ids)])
@@ -249,6 +252,23 @@ class PriorityBackingQueue(BackingQueue):
                 inner = [seq_id & INNER_MASK for seq_id in ids[start:end]]
                 backing.ackfold(LevelVisitor(base, visit).show, inner)
             start = end
+
+    # --- who has what -----------------------------------------------------------------------------
+
+    def name_actor(self, text: bytes) -> int:
+        # One number for all levels, also for those that are opened later.
+        return self._inner.name_actor(text) if self._durable else NO_ACTOR
+
+    def forget_actor(self, actor: int) -> None:
+        self._inner.forget_actor(actor)
+
+    def note_given(self, seq_ids: Sequence[int], actor: int) -> None:
+        for backing, ids in self._levels.split(seq_ids):
+            backing.note_given(ids, actor)
+
+    def note_returned(self, seq_ids: Sequence[int]) -> None:
+        for backing, ids in self._levels.split(seq_ids):
+            backing.note_returned(ids)
 
     # --- all messages -----------------------------------------------------------------------------
 

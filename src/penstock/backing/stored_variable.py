@@ -45,6 +45,11 @@ class StoredVariable(StoredQueue):
         # And the first that could not be read.
         self._first_unread = 0
 
+    @property
+    def backing(self) -> VariableBackingQueue:
+        """Whom it speaks for; a queue with priorities has one for each level."""
+        return self._queue
+
     # --- the checkpoint -----------------------------------------------------------------------------
 
     def snapshot(self) -> QueueState:

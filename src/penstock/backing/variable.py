@@ -32,6 +32,7 @@ from typing import Final
 from penstock import limits
 from penstock.backing import zone_views
 from penstock.backing.backing_queue import TIMEOUT_IDLE, TIMEOUT_NONE, TIMEOUT_TIMED, FoldVisitor
+from penstock.backing.outcomes import NO_ACTOR
 from penstock.backing.paging import INFINITE
 from penstock.backing.put_back import retry
 from penstock.backing.variable_settling import VariableSettling
@@ -119,7 +120,7 @@ class VariableBackingQueue(VariableSettling):
         q4 = self.zones.q4
         while q4:
             status = self.zones.take(q4[0].count)
-            self._hand_out(status, status.entries(), True)
+            self._hand_out(status, status.entries(), True, NO_ACTOR)
         self._published(len(bodies))
         return first
 

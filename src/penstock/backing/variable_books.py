@@ -5,7 +5,8 @@ is not gone, and the confirms that it owes. The verbs are in the classes behind 
 `variable_settling`, `variable`.
 
 Life of the data: a message is in the books from its publish on. When it is gone, however that came, `_settle` takes it
-out of the map and writes the journal's row. Files in which nothing is left are given up.
+out of the map and writes the journal's row, with the outcome that it was given. Files in which nothing is left are
+given up.
 
 Invariants
   1. Those of `zones`, `pending_acks` and `live_map`.
@@ -26,6 +27,7 @@ from penstock.backing import zone_views
 from penstock.backing.backing_queue import AsyncCallback, BackingQueue
 from penstock.backing.homes import Homes
 from penstock.backing.msg_status import MsgStatus
+from penstock.backing.outcomes import NO_ACTOR, REASON_NONE
 from penstock.backing.owed_confirms import OwedConfirms
 from penstock.backing.paging import Paging, PagingOptions
 from penstock.backing.pending_acks import PendingAcks, Settled
@@ -102,12 +104,12 @@ class VariableBooks(BackingQueue):
 
     # --- what is gone ------------------------------------------------------------------------------
 
-    def _gone(self, status: MsgStatus, kind: int) -> None:
+    def _gone(self, status: MsgStatus, kind: int, reason: int = REASON_NONE, actor: int = NO_ACTOR) -> None:
         """A run that was ready does not exist any more."""
         self.homes.release(status, 0, status.count)
-        self._settle([(status.seq_id, status.count, status.size_bytes, status.is_persistent)], kind)
+        self._settle([(status.seq_id, status.count, status.size_bytes, status.is_persistent)], kind, reason, actor)
 
-    def _settle(self, settled: list[Settled], kind: int) -> int:
+    def _settle(self, settled: list[Settled], kind: int, reason: int = REASON_NONE, actor: int = NO_ACTOR) -> int:
         """Messages are gone: write it down. Returns how many."""
         total = 0
         tail = self.tail
@@ -115,7 +117,7 @@ class VariableBooks(BackingQueue):
             total += count
             self.live.remove(first, count)
             if persistent:
-                self._journal.settle(kind, self.queue_no, first, count, size)
+                self._journal.settle(kind, self.queue_no, first, count, size, actor, reason)
                 tail.persistent_count -= count
                 tail.persistent_bytes -= size
             if tail.delivery_counts:

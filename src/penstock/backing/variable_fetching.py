@@ -4,7 +4,7 @@ What it owns: nothing more than `variable_books`. Where a body is, and reading i
 `homes`.
 
 Life of the data: what is fetched leaves its zone as a run and is pending from then on, or gone if nobody will ack it.
-What is browsed stays where it is.
+What is browsed stays where it is. Rows say who got it, by the number that the caller gives.
 
 Invariants
   1. Those of `variable_books`.
@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from penstock.backing import zone_views
 from penstock.backing.backing_queue import DropResult, EntryVisitor, PropsPredicate
 from penstock.backing.msg_status import MsgStatus
+from penstock.backing.outcomes import DROPPED, NO_ACTOR, REASON_EXPIRED, REASON_NONE, THE_QUEUE
 from penstock.backing.picking import order_given, pick
 from penstock.backing.put_back import head_in_ram, head_of
 from penstock.backing.variable_books import VariableBooks
@@ -35,7 +36,7 @@ class VariableFetching(VariableBooks):
 
     # --- taking ------------------------------------------------------------------------------------
 
-    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:
         assert count_max >= 1
         zones = self.zones
         head = head_in_ram(zones) if zones.strays.count else zones.head_in_ram()
@@ -46,7 +47,7 @@ class VariableFetching(VariableBooks):
         redelivered = status.is_delivered
         entries = status.entries()
         bytes_left = bytes_max - status.size_bytes
-        self._hand_out(status, entries, ack_required)
+        self._hand_out(status, entries, ack_required, actor)
         q4 = zones.q4
         if q4 and len(entries) < count_max:
             while q4 and len(entries) < count_max:
@@ -60,13 +61,13 @@ class VariableFetching(VariableBooks):
                 status = zones.take(head.count_within(count_max - len(entries), bytes_left))
                 more = status.entries()
                 bytes_left -= status.size_bytes
-                self._hand_out(status, more, ack_required)
+                self._hand_out(status, more, ack_required, actor)
                 entries = entries + more
         if ack_required and self.pending.ram_count() > self.paging.options.slack and self.paging.is_over():
             self.paging.reduce(2 * len(entries))
         return Run(first, entries, redelivered)
 
-    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+    def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
         found: dict[int, Entry] = {}
         border = self.zones.next_deliver_seq_id
         counts = self.tail.delivery_counts
@@ -79,35 +80,46 @@ class VariableFetching(VariableBooks):
                     counts.setdefault(seq_id, 0)
                 seq_id += 1
             self.rates.outs += status.count
-            self._made_pending(status, entries)
+            self._made_pending(status, entries, actor)
         if found and self.pending.ram_count() > self.paging.options.slack and self.paging.is_over():
             self.paging.reduce(2 * len(found))
         return order_given(seq_ids, found)
 
-    def _hand_out(self, status: MsgStatus, entries: list[Entry], ack_required: bool) -> None:
-        """A run leaves the head: it is pending now, or gone."""
-        count = status.count
-        end = status.seq_id + count
+    def _handed_out(self, status: MsgStatus) -> None:
+        """A run leaves the head."""
+        end = status.seq_id + status.count
         zones = self.zones
         if end > zones.next_deliver_seq_id:
             zones.next_deliver_seq_id = end
-        self.rates.outs += count
-        if ack_required:
-            self._made_pending(status, entries)
-        else:
-            self._gone(status, rows.FETCHED)
+        self.rates.outs += status.count
 
-    def _made_pending(self, status: MsgStatus, entries: list[Entry]) -> None:
+    def _hand_out(self, status: MsgStatus, entries: list[Entry], ack_required: bool, actor: int) -> None:
+        """A run leaves the head for somebody: it is pending now, or gone."""
+        self._handed_out(status)
+        if ack_required:
+            self._made_pending(status, entries, actor)
+        else:
+            self._gone(status, rows.FETCHED, REASON_NONE, actor)
+
+    def _made_pending(self, status: MsgStatus, entries: list[Entry], actor: int) -> None:
         if status.is_persistent:
-            self._journal.settle(rows.DELIVERED, self.queue_no, status.seq_id, status.count, status.size_bytes)
+            self._journal.settle(rows.DELIVERED, self.queue_no, status.seq_id, status.count, status.size_bytes, actor)
         self.rates.ack_ins += status.count
         self.pending.record(status, entries)
 
-    def drop(self, ack_required: bool) -> DropResult | None:
-        run = self.fetch(1, 0, ack_required)
-        if run is None:
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
+        if ack_required:
+            run = self.fetch(1, 0, True, THE_QUEUE)
+            return None if run is None else DropResult(run.first_seq_id, run.entries[0][0])
+        zones = self.zones
+        head = head_in_ram(zones) if zones.strays.count else zones.head_in_ram()
+        if head is None:
             return None
-        return DropResult(run.first_seq_id, run.entries[0][0])
+        status = zones.take(1)
+        dropped = DropResult(status.seq_id, status.entries()[0][0])
+        self._handed_out(status)
+        self._gone(status, outcome, reason)
+        return dropped
 
     def dropwhile(self, predicate: PropsPredicate) -> int:
         dropped = 0
@@ -123,7 +135,7 @@ class VariableFetching(VariableBooks):
                 status = zones.take(head.count)
             dropped += status.count
             self.rates.outs += status.count
-            self._gone(status, rows.EXPIRED)
+            self._gone(status, rows.EXPIRED, REASON_EXPIRED)
 
     def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
         fetched = 0
@@ -136,7 +148,7 @@ class VariableFetching(VariableBooks):
             if head is None or head.seq_id != seq_id:
                 # That one was damaged. The next is to be judged by its own props.
                 continue
-            run = self.fetch(1, 0, True)
+            run = self.fetch(1, 0, True, THE_QUEUE)
             assert run is not None
             visit(run.first_seq_id, run.entries[0])
             fetched += 1

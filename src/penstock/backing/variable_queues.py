@@ -81,6 +81,12 @@ class VariableBackingQueues(BackingQueues):
             node.register(StoredVariable(queue, self._vhost_id, queue_id, home_below))
         return queue
 
+    def name_actor(self, text: bytes) -> int:
+        return self._node.journal.name_actor(text)
+
+    def forget_actor(self, actor: int) -> None:
+        self._node.journal.forget_actor(actor)
+
     def delete_crashed(self, queue_id: str) -> None:
         number = self._node.registry.names.number(queue_id)
         if number is not None:

@@ -3,16 +3,18 @@
 What it owns: nothing more than `variable_books`.
 
 Life of the data: an ack makes pending messages gone; a requeue puts them back where their seq_ids belong (`put_back`),
-with one more delivery counted. A purge makes gone what is ready.
+with one more delivery counted. A purge makes gone what is ready. What the queue has taken, gives to consumers and gets
+back is written down, and changes nothing.
 
 Invariants
   1. Those of `variable_books`.
   2. A message that came back says redelivered when it is fetched again.
   3. An OSError leaves all of this true. Only ackfold and purge raise one: a purge has then removed nothing. Requeue
      keeps in RAM what cannot be written, and keeps what cannot be read as it is.
+  4. An outcome changes the row's kind and nothing else.
 
 Crash: an ack, a purge or a requeue whose row was not synced is undone; what comes back is marked redelivered. It does
-not know who had the messages.
+not know who has the messages: it writes the numbers that it is told.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Sequence
 
 from penstock.backing import zone_views
 from penstock.backing.backing_queue import EntryVisitor
+from penstock.backing.outcomes import ACKED, NO_ACTOR, REASON_NONE
 from penstock.backing.put_back import put_back
 from penstock.backing.variable_fetching import VariableFetching
 from penstock.journal import rows
@@ -31,8 +34,10 @@ class VariableSettling(VariableFetching):
 
     # --- what is pending ---------------------------------------------------------------------------
 
-    def ack(self, seq_ids: Sequence[int]) -> int:
-        acked = self._settle(self.pending.remove(seq_ids), rows.ACKED)
+    def ack(
+        self, seq_ids: Sequence[int], outcome: int = ACKED, reason: int = REASON_NONE, actor: int = NO_ACTOR
+    ) -> int:
+        acked = self._settle(self.pending.remove(seq_ids), outcome, reason, actor)
         self.rates.ack_outs += acked
         return acked
 
@@ -64,6 +69,27 @@ class VariableSettling(VariableFetching):
 
     def purge_acks(self) -> int:
         return self._settle(self.pending.remove(self.pending.seq_ids()), rows.DROPPED)
+
+    # --- who has what ------------------------------------------------------------------------------
+
+    def name_actor(self, text: bytes) -> int:
+        return self._journal.name_actor(text) if self.durable else NO_ACTOR
+
+    def forget_actor(self, actor: int) -> None:
+        self._journal.forget_actor(actor)
+
+    def note_given(self, seq_ids: Sequence[int], actor: int) -> None:
+        self._note(rows.GIVEN, seq_ids, actor)
+
+    def note_returned(self, seq_ids: Sequence[int]) -> None:
+        self._note(rows.RETURNED, seq_ids, NO_ACTOR)
+
+    def _note(self, kind: int, seq_ids: Sequence[int], actor: int) -> None:
+        """A row for history. The messages stay where they are."""
+        if self.durable:
+            for run in self.pending.parts(seq_ids):
+                if run.is_persistent:
+                    self._journal.settle(kind, self.queue_no, run.seq_id, run.count, run.size_bytes, actor)
 
     # --- what is ready -----------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from penstock.backing.backing_queue import (
     FoldVisitor,
     Recovery,
 )
+from penstock.backing.outcomes import ACKED, NO_ACTOR, REASON_NONE
 from penstock.backing.volatile_fetching import VolatileFetching
 from penstock.backing.volatile_publishing import large_properties_bytes
 from penstock.message import Entry
@@ -50,7 +51,9 @@ class VolatileBackingQueue(VolatileFetching):
 
     # --- settling ---------------------------------------------------------------------------------
 
-    def ack(self, seq_ids: Sequence[int]) -> int:
+    def ack(
+        self, seq_ids: Sequence[int], outcome: int = ACKED, reason: int = REASON_NONE, actor: int = NO_ACTOR
+    ) -> int:
         pop = self._pending.pop
         acked = 0
         size = 0

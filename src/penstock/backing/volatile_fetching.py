@@ -22,6 +22,7 @@ from heapq import heappop
 from typing import Final
 
 from penstock.backing.backing_queue import DropResult, EntryVisitor, PropsPredicate
+from penstock.backing.outcomes import DROPPED, NO_ACTOR, REASON_NONE
 from penstock.backing.volatile_publishing import VolatilePublishing, large_properties_bytes
 from penstock.message import Entry, MessageProps, Run
 
@@ -34,7 +35,7 @@ class VolatileFetching(VolatilePublishing):
 
     # --- taking ------------------------------------------------------------------------------------
 
-    def fetch(self, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:
         assert count_max >= 1
         if self._older:
             return self._fetch_older(count_max, bytes_max, ack_required)
@@ -128,7 +129,7 @@ class VolatileFetching(VolatilePublishing):
             self._older_sorted = False
         return ids[0]
 
-    def fetch_at(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
+    def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
         wanted = dict.fromkeys(seq_ids)
         head = self._next_seq_id - len(self._fresh)
         within = [seq_id for seq_id in wanted if head <= seq_id < self._next_seq_id]
@@ -164,7 +165,7 @@ class VolatileFetching(VolatilePublishing):
         self._older_ids = sorted(self._older)
         self._older_sorted = True
 
-    def drop(self, ack_required: bool) -> DropResult | None:
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
         run = self.fetch(1, 0, ack_required)
         if run is None:
             return None

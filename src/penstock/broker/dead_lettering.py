@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.backing.outcomes import DEAD_LETTERED
 from penstock.broker.moves import Moves
 from penstock.broker.x_death import dead_letter_envelope, is_cycle, routing_keys_for
 from penstock.fields import Table
 from penstock.message import Envelope
-from penstock.queues.dead_letters import Dead, DeadLetters, Grave
+from penstock.queues.dead_letters import Dead, DeadLetters, Grave, outcome_of_dropped
 from penstock.queues.queue import Queue
 from penstock.wire.property_edits import headers_of, without_headers
 
@@ -88,13 +89,13 @@ class DeadLetterExchange(DeadLetters):
 
     def _carry(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
         for stretch in same_envelopes(dead):
-            kept = self._publish(grave.name, stretch, reason)
-            grave.buried([seq_id for seq_id, _ in stretch if seq_id not in kept])
+            kept, outcome = self._publish(grave.name, stretch, reason)
+            grave.buried([seq_id for seq_id, _ in stretch if seq_id not in kept], outcome, reason)
             if kept:
                 grave.unburied([each for each in stretch if each[0] in kept], reason)
 
-    def _publish(self, queue_name: str, stretch: Sequence[Dead], reason: str) -> set[int]:
-        """Publish messages of one envelope; numbers of those that stay where they are."""
+    def _publish(self, queue_name: str, stretch: Sequence[Dead], reason: str) -> tuple[set[int], int]:
+        """Publish messages of one envelope; numbers of those that stay where they are, and what the others came to."""
         envelope = stretch[0][1][0]
         if self._own_headers:
             envelope = without_headers(envelope, self._own_headers)
@@ -104,13 +105,13 @@ class DeadLetterExchange(DeadLetters):
         queues, is_dropped = self._targets(envelope, headers)
         if not queues:
             stay = self._at_least_once and not is_dropped
-            return {seq_id for seq_id, _ in stretch} if stay else set()
+            return {seq_id for seq_id, _ in stretch} if stay else set(), outcome_of_dropped(reason)
         bodies = [entry[1] for _, entry in stretch]
         if not self._at_least_once:
             hand_over_what_fits(queues, letter, bodies)
-            return set()
+            return set(), DEAD_LETTERED
         refused = hand_over(queues, letter, bodies)
-        return {stretch[position][0] for position in refused}
+        return {stretch[position][0] for position in refused}, DEAD_LETTERED
 
     def _targets(self, envelope: Envelope, headers: Table) -> tuple[list[Queue], bool]:
         """The queues for a letter, and whether it goes to none because it has come round."""

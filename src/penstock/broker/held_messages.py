@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.backing.outcomes import DROPPED, MOVED
 from penstock.broker.dead_lettering import hand_over, same_envelopes
 from penstock.broker.x_death import items_in, routing_keys_for
 from penstock.clock import Clock
@@ -107,7 +108,7 @@ class ReleaseToQueue(DeadLetters):
                 envelope = stretch[0][1][0]
                 was_delivered = header_of(envelope, COUNT_HEADER) is not None
                 queue.enter(envelope, [entry[1] for _, entry in stretch], was_delivered)
-            grave.buried([seq_id for seq_id, _ in stretch])
+            grave.buried([seq_id for seq_id, _ in stretch], DROPPED if queue is None else MOVED, "")
 
 
 class ReleaseToExchange(DeadLetters):
@@ -125,7 +126,8 @@ class ReleaseToExchange(DeadLetters):
             envelope = undelayed(stretch[0][1][0])
             queues = self._vhost.route_now(self._exchange_name, routing_keys_for(envelope, None), headers_of(envelope))
             refused = set(hand_over(queues, envelope, [entry[1] for _, entry in stretch]))
-            grave.buried([stretch[index][0] for index in range(len(stretch)) if index not in refused])
+            released = [stretch[index][0] for index in range(len(stretch)) if index not in refused]
+            grave.buried(released, MOVED if queues else DROPPED, "")
             if refused:
                 grave.unburied([stretch[index] for index in sorted(refused)], reason)
 
@@ -175,4 +177,4 @@ class WaitForRetry(Retry):
         for (_, (envelope, body, _)), count in zip(dead, counts, strict=True):
             delay_ms = min(self._min_ms * count, self._max_ms)
             companion.hold(self._counting.stamped(envelope, count), [body], None, now_ms + delay_ms)
-        self._queue.forget([seq_id for seq_id, _ in dead])
+        self._queue.forget([seq_id for seq_id, _ in dead], MOVED)

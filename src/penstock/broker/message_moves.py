@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.backing.outcomes import PURGED
 from penstock.broker.call_errors import BadRequest, check_exchange, find_changeable, find_queue
 from penstock.broker.companions import companion_kind
 from penstock.broker.dead_lettering import hand_over, same_envelopes
@@ -73,7 +74,7 @@ def delete(vhost: VHost, queue_name: str, seq_ids: Sequence[int]) -> Outcome:
     chosen = checked_ids(seq_ids)
     outcome = Outcome()
     outcome.done = queue.take(chosen)
-    queue.drop_taken(outcome.done)
+    queue.drop_taken(outcome.done, PURGED)
     note_others(queue, chosen, outcome)
     sync_soon(vhost)
     return outcome

@@ -116,6 +116,12 @@ class NamedBackings(BackingQueues):
     def delete_crashed(self, queue_id: str) -> None:
         self._plain.delete_crashed(queue_id)
 
+    def name_actor(self, text: bytes) -> int:
+        return self._plain.name_actor(text)
+
+    def forget_actor(self, actor: int) -> None:
+        self._plain.forget_actor(actor)
+
 
 def _ids(queue_id: str, arguments: Table) -> list[str]:
     """What the node's own store knows it by; nothing when it is elsewhere."""

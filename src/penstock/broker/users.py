@@ -33,6 +33,10 @@ class Permission:
     def allows(self, kind: str, name: str) -> bool:
         return self._patterns[kind].search(name) is not None
 
+    def allows_everything(self) -> bool:
+        """Whether it says so itself: `.*`, three times."""
+        return all(pattern.pattern == ".*" for pattern in self._patterns.values())
+
 
 class User:
     """Someone who can log in."""

@@ -301,3 +301,4 @@ class Committing(Gathering):
         if self._segments.leave():
             # Names are repeated in the next one.
             self._named.clear()
+            self._named_actors.clear()

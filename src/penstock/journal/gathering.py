@@ -10,9 +10,10 @@ batch, and a batch is there whole or not at all: that is what makes a tx atomic.
 Invariants
   1. The LSN of an event is `first_lsn` + its index when all rows are written out one event at a time.
   2. Entries [entry, entry + count) of a row are those of messages [seq, seq + count).
-  3. A route is named in the batch, a queue in the segment, by a NAME row before the first row that uses it.
-  4. A run of settlements that goes on where the last one ended is one row. It is held open and packed when another row
-     follows, so that rows stay in the order of their events.
+  3. A route is named in the batch, a queue or consumer in the segment, by a NAME row before the first row that uses it.
+     A consumer's number is never used twice between two starts.
+  4. A run of settlements that goes on where the last one ended, with the same actor and arg, is one row. It is held
+     open and packed when another row follows, so that rows stay in the order of their events.
 
 A crash loses what is gathered: nothing of it was reported durable. It does not decide when to commit.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from penstock.journal.encoding import Stamp, encode_batch
 from penstock.journal.format import REFERENCE_BODY, ROW, ROW_BYTES
@@ -29,6 +31,7 @@ from penstock.journal.rows import (
     DEFINE,
     FORGET,
     NAME,
+    NAME_CONSUMER,
     NAME_QUEUE,
     NAME_ROUTE,
     PERSISTENT,
@@ -40,6 +43,11 @@ from penstock.message import Entry, Envelope
 
 # count, route, entry, flags, arg, number: a PUBLISHED row without queue and seq.
 Stretch = tuple[int, int, int, int, int, int]
+
+# Of the text that names a consumer.
+ACTOR_NAME_BYTES_MAX: Final = 1024
+# The highest number that fits in a row.
+ACTOR_MAX: Final = (1 << 31) - 1
 
 
 def do_nothing() -> None:
@@ -58,6 +66,9 @@ class Gathering:
         self._queue_names: dict[int, bytes] = {}
         # Queues whose NAME row is in the segment already.
         self._named: set[int] = set()
+        self._actor_names: dict[int, bytes] = {}
+        self._named_actors: set[int] = set()
+        self._last_actor = 0
         self.begin_batch()
 
     def begin_batch(self) -> None:
@@ -85,6 +96,8 @@ class Gathering:
         self._open_seq = 0
         self._open_count = 0
         self._open_bytes = 0
+        self._open_actor = 0
+        self._open_arg = 0
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -157,23 +170,34 @@ class Gathering:
 
     # --- all else ---------------------------------------------------------------------------------
 
-    def settle(self, kind: int, queue_no: int, seq_id: int, count: int, size_bytes: int) -> None:
-        """Messages [seq_id, seq_id + count) of the queue were settled; the payload bytes are theirs together."""
+    def settle(
+        self, kind: int, queue_no: int, seq_id: int, count: int, size_bytes: int, actor: int = 0, arg: int = 0
+    ) -> None:
+        """Messages [seq_id, seq_id + count) of the queue were settled; the payload bytes are theirs together.
+
+        `actor` has or had them, `arg` is the reason: see `rows`.
+        """
         if (
             kind == self._open_kind
             and queue_no == self._open_queue
             and seq_id == self._open_seq + self._open_count
+            and actor == self._open_actor
+            and arg == self._open_arg
             and self._open_count > 0
         ):
             self._open_count += count
             self._open_bytes += size_bytes
         else:
             self._begin_row(queue_no)
+            if actor > 0 and actor not in self._named_actors and not self._name_actor_here(actor):
+                actor = 0
             self._open_kind = kind
             self._open_queue = queue_no
             self._open_seq = seq_id
             self._open_count = count
             self._open_bytes = size_bytes
+            self._open_actor = actor
+            self._open_arg = arg
         self.next_lsn += count
 
     def define(self, text: bytes) -> None:
@@ -197,6 +221,20 @@ class Gathering:
         self.next_lsn += 1
         del self._queue_names[queue_no]
         self._named.discard(queue_no)
+
+    def name_actor(self, text: bytes) -> int:
+        """A number for a consumer; its name is written when the number is used, once in each segment."""
+        assert len(text) <= ACTOR_NAME_BYTES_MAX
+        if self._last_actor == ACTOR_MAX:
+            return 0
+        self._last_actor += 1
+        self._actor_names[self._last_actor] = text
+        return self._last_actor
+
+    def forget_actor(self, actor: int) -> None:
+        """The consumer is gone, and no row will name it again. A number that is not known is ignored."""
+        self._actor_names.pop(actor, None)
+        self._named_actors.discard(actor)
 
     @property
     def is_empty(self) -> bool:
@@ -223,13 +261,33 @@ class Gathering:
             self._rows.append(ROW.pack(queue_no, queue_no, 0, 1, -1, entry, NAME, 0, NAME_QUEUE, 0))
             self.next_lsn += 1
 
+    def _name_actor_here(self, actor: int) -> bool:
+        """Name a consumer before its first row in the segment; False when it is not known any more."""
+        text = self._actor_names.get(actor)
+        if text is None:
+            return False
+        self._named_actors.add(actor)
+        entry = self._add_run(b"", [text])
+        self._rows.append(ROW.pack(actor, -1, 0, 1, -1, entry, NAME, 0, NAME_CONSUMER, 0))
+        self.next_lsn += 1
+        return True
+
     def _begin_gathering(self) -> None:
         self.gathered()
 
     def _pack_open(self) -> None:
         self._rows.append(
             ROW.pack(
-                self._open_seq, self._open_queue, 0, self._open_count, -1, -1, self._open_kind, 0, 0, self._open_bytes
+                self._open_seq,
+                self._open_queue,
+                self._open_actor,
+                self._open_count,
+                -1,
+                -1,
+                self._open_kind,
+                0,
+                self._open_arg,
+                self._open_bytes,
             )
         )
         self._open_count = 0

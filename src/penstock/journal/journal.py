@@ -87,6 +87,10 @@ class Journal(Committing):
         """Wall-clock time at which a segment was begun; -1 when its head is unreadable."""
         return self._segments.begun_ms(number)
 
+    def segment_first_lsn(self, number: int) -> int:
+        """LSN of a segment's first event, there or still to come; -1 when its head is unreadable."""
+        return self._segments.first_lsn(number)
+
     def remove_segment(self, number: int) -> None:
         """Remove a segment that nobody needs; never the newest."""
         self._cache.forget_segment(number)

@@ -9,6 +9,7 @@ Invariants
   1. A number, once released, keeps its meaning for ever. New kinds get new numbers.
   2. Kinds below 32 are events of messages; those from 32 on are about the journal itself.
   3. Every message leaves its queue by exactly one row of `GONE_KINDS`, or by the FORGET of the queue.
+  4. DELIVERED, GIVEN, RETURNED, actors and reasons are for readers of history: recovery means the same without them.
 
 A crash leaves rows in whole batches or not at all. It does not know bytes: that is `format`.
 """
@@ -32,17 +33,26 @@ ROW_NUMBER: Final = 9
 # arg = priority, number = wall-clock milliseconds of expiry or -1, entry and route set.
 PUBLISHED: Final = 1
 # From here on: number = payload bytes of the run, no entry, no route.
+# actor = who got it: a consumer, 0 for basic.get, -1 when the queue itself took it from its place and nobody has it.
 DELIVERED: Final = 2
 ACKED: Final = 3
+# arg = why a message died: 1 rejected, 2 expired, 3 maxlen, 4 delivery_limit. So for EXPIRED to DROPPED, too.
 REJECTED: Final = 4
 REQUEUED: Final = 5
 EXPIRED: Final = 6
+# Published to the dead-letter exchange in the same batch.
 DEAD_LETTERED: Final = 7
+# arg = 0 when the queue gave it up for none of these reasons: a newer one of its key, a key out of its window.
 DROPPED: Final = 8
 PURGED: Final = 9
-# Delivered to somebody who does not acknowledge: gone.
+# Delivered to somebody (actor) who does not acknowledge: gone.
 FETCHED: Final = 10
 LOST: Final = 11
+# It is elsewhere now, and did not die: an operator moved it, or it was held and has come due.
+MOVED: Final = 12
+# A message that the queue had taken before (actor -1) was given to a consumer (actor), and came back to the queue.
+GIVEN: Final = 13
+RETURNED: Final = 14
 
 # arg says what is named, seq is the number that gets the name; the text is the body of its entry.
 NAME: Final = 32
@@ -53,7 +63,7 @@ FORGET: Final = 34
 # Kept free: a commit mark is a batch without rows that has a flag in its header.
 COMMIT: Final = 35
 
-GONE_KINDS: Final = frozenset({ACKED, REJECTED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED, FETCHED, LOST})
+GONE_KINDS: Final = frozenset({ACKED, REJECTED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED, FETCHED, LOST, MOVED})
 
 # Row flags.
 PERSISTENT: Final = 1
@@ -62,7 +72,9 @@ SHARED_PROPS: Final = 2
 # The body of each entry is not the message but where it is: i64 address, i32 payload bytes.
 REFERENCE: Final = 4
 
-# What a NAME row names (arg): a queue, for the rest of the segment; a route, in this batch only. The text of a queue is
-# up to who names it; that of a route is exchange and routing key, as basic.deliver carries them.
+# What a NAME row names (arg): a queue or a consumer, for the rest of the segment; a route, in this batch only. The text
+# of a queue or consumer is up to who names it; that of a route is exchange and routing key, as basic.deliver carries
+# them.
 NAME_QUEUE: Final = 1
 NAME_ROUTE: Final = 2
+NAME_CONSUMER: Final = 3

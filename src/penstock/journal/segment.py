@@ -122,6 +122,12 @@ class Segments:
         reader.close()
         return -1 if reader.head is None else reader.head.wall_us // 1000
 
+    def first_lsn(self, number: int) -> int:
+        """LSN of a segment's first event, there or still to come; -1 when its head is unreadable."""
+        reader = SegmentReader(self._files, self._folder, number)
+        reader.close()
+        return -1 if reader.head is None else reader.head.first_lsn
+
     def remove(self, number: int) -> None:
         assert number < self.writer().number, "the newest segment is in use"
         self._files.unlink(segment_path(self._folder, number))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.backing.outcomes import DROPPED, PURGED, THE_QUEUE
 from penstock.message import Envelope
 from penstock.queues.arrivals import Arrivals
 from penstock.queues.holding import Holding
@@ -40,7 +41,7 @@ class AtHand(Holding):
         if self.selection is not None:
             taken = self.selection.take(seq_ids)
         else:
-            taken = [seq_id for seq_id, _ in self.backing.fetch_at(seq_ids)]
+            taken = [seq_id for seq_id, _ in self.backing.fetch_at(seq_ids, THE_QUEUE)]
         # Another message may be at the head now, and may expire.
         self._arm()
         return taken
@@ -50,7 +51,7 @@ class AtHand(Holding):
         if not seq_ids or self.deleted or self.crashed:
             return
         if self.selection is not None:
-            self.backing.ack(self.selection.returned(seq_ids))
+            self.backing.ack(self.selection.returned(seq_ids), DROPPED)
         else:
             self.backing.requeue(seq_ids)
         self._arm()
@@ -66,9 +67,9 @@ class AtHand(Holding):
         """Drop the first ready messages; how many there were."""
         purged = 0
         if self.selection is not None:
-            purged = self.backing.ack(self.selection.take(self.selection.first_shelved(count)))
+            purged = self.backing.ack(self.selection.take(self.selection.first_shelved(count)), PURGED)
         if self.selection is None or not self.selection.leaves_ready():
-            while purged < count and self.backing.drop(False) is not None:
+            while purged < count and self.backing.drop(False, PURGED) is not None:
                 purged += 1
         self._expiry.forget_if_empty()
         return purged

@@ -13,6 +13,7 @@ Invariants
   1. `node` is changed by the consumer manager only. It holds the state, and is None while the consumer has no queue.
   2. A consumer that does not acquire (a browser) is never NOTIFIED and never INTERESTED: it is NON_ACQUIRING or
      NOT_INTERESTED.
+  3. `actor` is set by the queue, while the consumer is with it.
 A crash leaves nothing: consumers are re-made by their clients. It does not know about credit, tags or sockets.
 """
 
@@ -21,7 +22,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.outcomes import NO_ACTOR
 from penstock.message import Envelope
+from penstock.queues.consumer_label import consumer_label
 from penstock.queues.node_list import ConsumerNode
 
 if TYPE_CHECKING:
@@ -59,8 +63,25 @@ class Consumer(ABC):
         self.filter: ConsumerFilter | None = None
         # It does not want what its own connection publishes; None: it does not mind. Part of `filter`, too.
         self.no_local: NoLocal | None = None
+        # Its number in the rows of history; 0 where nothing is written about it.
+        self.actor = NO_ACTOR
         # Its standing with the queue, for the consumer manager.
         self.node: ConsumerNode | None = None
+
+    def label(self) -> bytes:
+        """What history calls it."""
+        return consumer_label(self.tag, "", 0)
+
+    def joined(self, backing: BackingQueue) -> None:
+        """It is with a queue now. Who takes messages gets a number."""
+        if self.acquires:
+            self.actor = backing.name_actor(self.label())
+
+    def left(self, backing: BackingQueue) -> None:
+        """It is not any more."""
+        if self.actor:
+            backing.forget_actor(self.actor)
+            self.actor = NO_ACTOR
 
     @abstractmethod
     def notify_work(self) -> None:

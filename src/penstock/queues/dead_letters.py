@@ -4,9 +4,9 @@ A queue without it drops such messages. With it, they are published elsewhere fi
 for a companion queue whose messages have come due, to where they were held back from.
 
 Life of the data: the queue makes the messages pending and calls `bury`. When they are published at the target, the
-queue is told (`Queue.buried`) and acknowledges them; that is in the same turn, hence in the same batch of the journal.
-When the target refuses them, the strategy decides: at most once drops them, at least once keeps them pending and
-offers them again (`Queue.unburied`).
+queue is told what became of them (`Grave.buried`) and forgets them; that is in the same turn, hence in the same batch
+of the journal. When the target refuses them, the strategy decides: at most once drops them, at least once keeps them
+pending and offers them again (`Grave.unburied`).
 
 Invariants
   1. Buried messages stay pending at the source until `buried` or `unburied`.
@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.backing import outcomes
 from penstock.message import Entry
 from penstock.queues.selection import SelectionHost
 
@@ -32,6 +33,15 @@ REJECTED: Final = "rejected"
 EXPIRED: Final = "expired"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
+
+_REASON_NUMBERS: Final = {
+    REJECTED: outcomes.REASON_REJECTED,
+    EXPIRED: outcomes.REASON_EXPIRED,
+    MAXLEN: outcomes.REASON_MAXLEN,
+    DELIVERY_LIMIT: outcomes.REASON_DELIVERY_LIMIT,
+}
+# Of what has no place to go to; everything else is dropped.
+_OUTCOMES: Final = {REJECTED: outcomes.REJECTED, EXPIRED: outcomes.EXPIRED}
 
 # A pending message of a queue: seq_id and entry.
 Dead = tuple[int, Entry]
@@ -46,8 +56,11 @@ class Grave(SelectionHost):
         """For x-death."""
 
     @abstractmethod
-    def buried(self, seq_ids: Sequence[int]) -> None:
-        """The messages are elsewhere now, or dropped for good: the queue forgets them."""
+    def buried(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
+        """The messages are elsewhere now, or dropped for good, as the outcome says: the queue forgets them.
+
+        The reason is that for which they died; "" for those that did not die.
+        """
 
     @abstractmethod
     def unburied(self, dead: Sequence[Dead], reason: str) -> None:
@@ -60,3 +73,13 @@ class DeadLetters(ABC):
     @abstractmethod
     def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
         """Publish pending messages of the queue elsewhere; `buried` or `unburied` follows, as a rule in this turn."""
+
+
+def reason_number(reason: str) -> int:
+    """A reason as the journal has it; 0 for one that is not RabbitMQ's."""
+    return _REASON_NUMBERS.get(reason, outcomes.REASON_NONE)
+
+
+def outcome_of_dropped(reason: str) -> int:
+    """What becomes of messages that die and have no place to go to."""
+    return _OUTCOMES.get(reason, outcomes.DROPPED)

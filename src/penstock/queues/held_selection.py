@@ -33,6 +33,7 @@ from typing import Final, final
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.outcomes import THE_QUEUE
 from penstock.message import Entry, MessageProps, Run
 from penstock.queues.consumer import Consumer
 from penstock.queues.dead_letters import EXPIRED
@@ -148,7 +149,7 @@ class HeldSelection(Selection):
         upcoming = self._timetable.upcoming(self._releases_per_turn)
         due = [seq_id for due_ms, seq_id in upcoming if due_ms <= now_ms]
         if due:
-            taken = self._backing.fetch_at(due)
+            taken = self._backing.fetch_at(due, THE_QUEUE)
             # Not before they are taken: an error of the disk leaves them on it.
             self._timetable.pop_due(now_ms, len(due))
             self._host.bury([seq_id for seq_id, _ in taken], EXPIRED)
@@ -162,7 +163,7 @@ class HeldSelection(Selection):
 
     def take(self, seq_ids: Sequence[int]) -> list[int]:
         """Take messages off by number; they are pending, and the caller's."""
-        taken = self._backing.fetch_at(seq_ids)
+        taken = self._backing.fetch_at(seq_ids, THE_QUEUE)
         for seq_id, entry in taken:
             self._timetable.remove(due_of(entry[2]), seq_id)
         return [seq_id for seq_id, _ in taken]

@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.backing.backing_queue import TIMEOUT_TIMED, BackingQueue
+from penstock.backing.outcomes import MOVED, REASON_NONE, THE_QUEUE
 from penstock.clock import Clock
 from penstock.fields import Table
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 from penstock.queues.bury_again import BuryAgain
 from penstock.queues.consumer_manager import Availability, ConsumerManager
-from penstock.queues.dead_letters import Dead, DeadLetters
+from penstock.queues.dead_letters import Dead, DeadLetters, outcome_of_dropped, reason_number
 from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.head_expiry import DEAD_AT_ONCE, HeadExpiry
 from penstock.queues.intake import Congestion, Intake
@@ -105,7 +106,8 @@ class Holding(Availability):
         self._unconfirmed: dict[ConfirmToken, None] = {}
         self._clock = clock
         self._expiry = HeadExpiry(self.expire_due, backing, expiries, "x-max-priority" in arguments)
-        self._bury_again = BuryAgain(self.bury, expiries, clock)
+        # Dead that nobody takes now: they stay pending, and are offered again.
+        self.bury_again = BuryAgain(self.bury, expiries, clock)
         self._owner = owner
         # An exclusive consumer is there, alone.
         self._in_exclusive_use = False
@@ -251,7 +253,7 @@ class Holding(Availability):
         if self.deleted or self.crashed:
             return
         if self.dead_letters is None:
-            self.backing.ack(seq_ids)
+            self.backing.ack(seq_ids, outcome_of_dropped(reason), reason_number(reason))
             return
         dead: list[Dead] = []
         self.backing.ackfold(lambda seq_id, entry: dead.append((seq_id, entry)), seq_ids)
@@ -268,10 +270,11 @@ class Holding(Availability):
         if self.dead_letters is None:
             # One by one: `dropwhile` asks once for all messages of a run.
             dropped = 0
-            while dropped < count and self.backing.drop(False) is not None:
+            outcome = outcome_of_dropped(reason)
+            while dropped < count and self.backing.drop(False, outcome, reason_number(reason)) is not None:
                 dropped += 1
         else:
-            run = self.backing.fetch(min(count, DEAD_AT_ONCE), limits.PULL_BYTES_MAX, True)
+            run = self.backing.fetch(min(count, DEAD_AT_ONCE), limits.PULL_BYTES_MAX, True, THE_QUEUE)
             dropped = 0 if run is None else len(run.entries)
             if run is not None:
                 dead = [(run.first_seq_id + index, entry) for index, entry in enumerate(run.entries)]
@@ -281,14 +284,10 @@ class Holding(Availability):
             self._arm()
         return dropped
 
-    def forget(self, seq_ids: Sequence[int]) -> None:
-        """Pending messages are elsewhere now."""
+    def forget(self, seq_ids: Sequence[int], outcome: int = MOVED, reason: int = REASON_NONE) -> None:
+        """Pending messages are elsewhere now, or given up."""
         if not self.deleted and not self.crashed:
-            self.backing.ack(seq_ids)
-
-    def bury_later(self, seq_ids: Sequence[int], reason: str) -> None:
-        """Nobody takes them now: they stay pending, and are offered again."""
-        self._bury_again.keep(seq_ids, reason)
+            self.backing.ack(seq_ids, outcome, reason)
 
     # --- expiry -----------------------------------------------------------------------------------------
 
@@ -373,9 +372,10 @@ class Holding(Availability):
         self.deleted = True
         for consumer in list(self.consumers.consumers()):
             self.consumers.remove(consumer)
+            consumer.left(self.backing)
             consumer.cancelled_by_queue()
         self._expiry.disarm()
-        self._bury_again.stop()
+        self.bury_again.stop()
         if self.lifetime is not None:
             self.lifetime.stop()
 

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock import limits
+from penstock.backing.outcomes import DROPPED, MOVED, NO_ACTOR
 from penstock.errors import access_refused
 from penstock.message import Run
 from penstock.queues.at_hand import AtHand
@@ -60,6 +61,7 @@ class Queue(AtHand):
             if self.intake is None:
                 self.intake = Intake(self.host, -1, None)
             self.marks = self.intake.publishers = attached(self.marks, consumer.no_local, self.backing)
+        consumer.joined(self.backing)
         if self.activity is not None:
             self.activity.add(consumer, interested)
         else:
@@ -72,6 +74,7 @@ class Queue(AtHand):
             self.activity.remove(consumer)
         else:
             self.consumers.remove(consumer)
+        consumer.left(self.backing)
         if self.selection is not None:
             self.selection.consumer_gone(consumer)
         if consumer.no_local is not None and self.marks is not None and self.intake is not None:
@@ -141,13 +144,14 @@ class Queue(AtHand):
         return run
 
     def _fetch(self, consumer: Consumer | None, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+        actor = NO_ACTOR if consumer is None else consumer.actor
         if self.selection is not None:
             run = self.selection.fetch(consumer, count_max, bytes_max, ack_required)
         elif self._expiry.has_recovered:
-            run = fetch_unexpired(self.backing, count_max, bytes_max, ack_required, self._clock.wall_ms())
+            run = fetch_unexpired(self.backing, count_max, bytes_max, ack_required, self._clock.wall_ms(), actor)
         else:
             # Where expiries have no order, each must be looked at when it has come to the head.
-            run = self.backing.fetch(1 if self._expiry.disordered else count_max, bytes_max, ack_required)
+            run = self.backing.fetch(1 if self._expiry.disordered else count_max, bytes_max, ack_required, actor)
         if run is not None:
             self.delivered_count += len(run.entries)
             if self._expiry.may_expire:
@@ -222,7 +226,7 @@ class Queue(AtHand):
             seq_ids = back
         if self.selection is not None:
             unwanted = self.selection.returned(seq_ids)
-            self.backing.ack(unwanted)
+            self.backing.ack(unwanted, DROPPED)
             count = len(seq_ids) - len(unwanted)
         else:
             count = self.backing.requeue(seq_ids)
@@ -233,10 +237,10 @@ class Queue(AtHand):
             if self.intake is not None:
                 self.intake.came_back()
 
-    def drop_taken(self, seq_ids: Sequence[int]) -> None:
-        """Messages that somebody took by number are gone."""
+    def drop_taken(self, seq_ids: Sequence[int], outcome: int = MOVED) -> None:
+        """Messages that somebody took by number are gone: elsewhere, or as the outcome says."""
         if not self.deleted and not self.crashed:
-            self.backing.ack(seq_ids)
+            self.backing.ack(seq_ids, outcome)
             self._settled(seq_ids)
 
     def _settled(self, seq_ids: Sequence[int]) -> None:

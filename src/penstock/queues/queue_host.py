@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from penstock.message import ConfirmToken, Envelope
-from penstock.queues.dead_letters import Dead
+from penstock.queues.dead_letters import Dead, reason_number
 from penstock.queues.intake import Enqueuing
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ class QueueHost(Enqueuing):
     def wall_ms(self) -> int:
         return self.queue.wall_ms()
 
-    def buried(self, seq_ids: Sequence[int]) -> None:
-        self.queue.forget(seq_ids)
+    def buried(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
+        self.queue.forget(seq_ids, outcome, reason_number(reason))
 
     def unburied(self, dead: Sequence[Dead], reason: str) -> None:
-        self.queue.bury_later([seq_id for seq_id, _ in dead if seq_id >= 0], reason)
+        self.queue.bury_again.keep([seq_id for seq_id, _ in dead if seq_id >= 0], reason)
 
     def enqueue(
         self,

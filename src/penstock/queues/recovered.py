@@ -10,6 +10,7 @@ expired one comes to the head, where it is dropped like any other (RabbitMQ's ru
 Invariants
   1. No message that has expired is in the run that is returned, provided that the head had not.
   2. What goes back keeps its position. It is marked redelivered, although it was not delivered: allowed, and rare.
+     History says the same of it.
 
 A crash leaves what the backing leaves of fetched messages. It does not look at the clock.
 """
@@ -17,14 +18,16 @@ A crash leaves what the backing leaves of fetched messages. It does not look at 
 from __future__ import annotations
 
 from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.outcomes import FETCHED, REASON_NONE, THE_QUEUE
 from penstock.message import Run
 
 
 def fetch_unexpired(
-    backing: BackingQueue, count_max: int, bytes_max: int, ack_required: bool, now_ms: int
+    backing: BackingQueue, count_max: int, bytes_max: int, ack_required: bool, now_ms: int, actor: int
 ) -> Run | None:
     """Like `BackingQueue.fetch`, up to a message that has expired. The head must not have."""
-    run = backing.fetch(count_max, bytes_max, True)
+    # What nobody has to acknowledge is the queue's until it is known how far the run goes.
+    run = backing.fetch(count_max, bytes_max, True, actor if ack_required else THE_QUEUE)
     if run is None:
         return None
     entries = run.entries
@@ -36,5 +39,5 @@ def fetch_unexpired(
             run = Run(first, entries[:index], run.redelivered)
             break
     if not ack_required:
-        backing.ack(range(first, first + len(run.entries)))
+        backing.ack(range(first, first + len(run.entries)), FETCHED, REASON_NONE, actor)
     return run

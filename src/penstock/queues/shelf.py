@@ -23,6 +23,7 @@ from typing import final
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.outcomes import THE_QUEUE
 from penstock.message import Entry, Envelope
 from penstock.queues.message_group import MessageGroup
 from penstock.queues.sorted_chunks import SortedChunks
@@ -97,7 +98,7 @@ class Shelf:
 
     def fetch_run(self, count_max: int) -> list[Shelved]:
         """Take messages from the head of the backing; they are not on the shelf before they are `put` there."""
-        run = self._backing.fetch(count_max, limits.PULL_BYTES_MAX, True)
+        run = self._backing.fetch(count_max, limits.PULL_BYTES_MAX, True, THE_QUEUE)
         if run is None:
             return []
         first = run.first_seq_id

@@ -14,6 +14,7 @@ Invariants, besides those of `selection`
   3. The backing and the host are called when shelf and order agree: they may call back.
   4. What is gone from the backing behind its back is dropped when it would be handed out, and nobody gets it.
   5. Consumers that found the shelf full are told when there is room.
+  6. History: what is shelved is the queue's. The backing is told who is given a message, and when it comes back.
 
 A crash leaves shelved and delivered messages ready in the backing. After `published(-1, n)` everything that must be
 known is shelved anew. It does not acknowledge what was delivered, and does not count.
@@ -26,6 +27,7 @@ from typing import final
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.outcomes import DROPPED, FETCHED, LOST, NO_ACTOR, PURGED, REASON_NONE, THE_QUEUE
 from penstock.message import Entry, Run
 from penstock.queues.consumer import Consumer
 from penstock.queues.dead_letters import EXPIRED
@@ -80,7 +82,7 @@ class ShelfSelection(Selection):
             chosen = self._choose(consumer, count_max, bytes_max, ack_required, looks, expired)
             if not chosen:
                 break
-            run = self._read(chosen, ack_required)
+            run = self._read(chosen, ack_required, NO_ACTOR if consumer is None else consumer.actor)
         if expired:
             self._host.bury(expired, EXPIRED)
         self._tell()
@@ -137,7 +139,7 @@ class ShelfSelection(Selection):
         looks.to_shelve -= shelved
         return shelved > 0
 
-    def _read(self, chosen: list[Shelved], ack_required: bool) -> Run | None:
+    def _read(self, chosen: list[Shelved], ack_required: bool, actor: int) -> Run | None:
         """The run of what was chosen, up to a message that is gone; None when the first is. The rest goes back."""
         first = chosen[0].seq_id
         try:
@@ -156,10 +158,12 @@ class ShelfSelection(Selection):
                 return None
             del chosen[count:]
             del entries[count:]
+        given = range(first, first + len(chosen))
         if ack_required:
             self._delivered.update([(item.seq_id, item) for item in chosen])
+            self._backing.note_given(given, actor)
         else:
-            self._backing.ack(range(first, first + len(chosen)))
+            self._backing.ack(given, FETCHED, REASON_NONE, actor)
             for item in chosen:
                 self._order.settled(item)
         return Run(first, entries, chosen[0].redelivered)
@@ -167,7 +171,7 @@ class ShelfSelection(Selection):
     def _lost(self, item: Shelved) -> None:
         """A message that was handed out cannot be read: it is gone, or damaged."""
         self._order.settled(item)
-        self._backing.ack([item.seq_id])
+        self._backing.ack([item.seq_id], LOST)
 
     def _put_back(self, items: list[Shelved]) -> None:
         """Messages that were handed out were not delivered after all."""
@@ -178,8 +182,7 @@ class ShelfSelection(Selection):
     def has_for(self, consumer: Consumer) -> bool:
         if self._order.has_for(consumer) or self._shelf.can_grow():
             return True
-        if not self._backing.is_empty():
-            self._found_full = True
+        self._found_full = self._found_full or not self._backing.is_empty()
         return False
 
     # --- shelving -------------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ class ShelfSelection(Selection):
             if unwanted is not None:
                 given_up.append(unwanted.seq_id)
         if given_up:
-            self._backing.ack(given_up)
+            self._backing.ack(given_up, DROPPED)
 
     def _put(self, item: Shelved, is_new: bool) -> Shelved | None:
         """Onto the shelf; a message that is not wanted any more because of that is off it, and returned."""
@@ -277,6 +280,7 @@ class ShelfSelection(Selection):
         if strangers:
             for item in self._shelf.read_pending(strangers):
                 self._return(item, unwanted)
+        self._backing.note_returned([seq_id for seq_id in seq_ids if seq_id in self._shelf.items])
         self._shelve_in_front()
         self._tell()
         return unwanted
@@ -308,7 +312,7 @@ class ShelfSelection(Selection):
         items = self._shelf.items
         behind = [seq_id for seq_id in seq_ids if seq_id not in items]
         # First: it may fail.
-        had = {seq_id for seq_id, _ in self._backing.fetch_at(behind)} if behind else set()
+        had = {seq_id for seq_id, _ in self._backing.fetch_at(behind, THE_QUEUE)} if behind else set()
         found: list[int] = []
         for seq_id in seq_ids:
             item = items.get(seq_id)
@@ -353,7 +357,7 @@ class ShelfSelection(Selection):
         seq_ids = self._shelf.ids.listed()
         self._shelf.clear()
         self._order.cleared()
-        purged = self._backing.ack(seq_ids) if seq_ids else 0
+        purged = self._backing.ack(seq_ids, PURGED) if seq_ids else 0
         self._tell()
         return purged
 

@@ -46,6 +46,8 @@ class Connection(asyncio.Protocol):
         self.server = server
         self.broker = server.broker
         self.peer = ""
+        # Our end, as the peer has it.
+        self.local = ""
         self.peer_is_loopback = False
         self.frame_bytes_max = limits.PRE_AUTH_FRAME_BYTES_MAX
         self.channels_max = 0
@@ -87,10 +89,16 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(limits.WRITE_BUFFER_BYTES_HIGH, limits.WRITE_BUFFER_BYTES_LOW)
         self.peer, self.peer_is_loopback = self._handshake.peer_of(transport)
+        self.local = self._handshake.local_of(transport)
         if not self.server.connection_opened(self):
             transport.abort()
             return
         self._handshake.begin()
+
+    def shown_name(self) -> str:
+        """How people know it: what the client calls itself, else both ends."""
+        name = self.client_properties.get("connection_name")
+        return name if isinstance(name, str) and name else f"{self.peer} -> {self.local}"
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closing = True

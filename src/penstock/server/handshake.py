@@ -64,6 +64,11 @@ class Handshake:
         mapped = getattr(address, "ipv4_mapped", None)
         return f"{name[0]}:{name[1]}", (mapped or address).is_loopback
 
+    def local_of(self, transport: asyncio.Transport) -> str:
+        """Address at which the peer has reached us."""
+        name = transport.get_extra_info("sockname")
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unknown"
+
     def begin(self) -> None:
         """The whole handshake has one time limit, not one per step."""
         connection = self._connection

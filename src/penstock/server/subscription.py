@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.queues.consumer import Consumer
+from penstock.queues.consumer_label import consumer_label
 from penstock.queues.queue import Queue
 from penstock.queues.unacked import UnackedRun
 from penstock.server.delivery import DeliveryEncoder
@@ -40,6 +41,9 @@ class Subscription(Consumer):
         # True while it stands in its channel's list of consumers that were notified.
         self.listed = False
         self._encoder = DeliveryEncoder(channel.number, tag, channel.connection.frame_bytes_max)
+
+    def label(self) -> bytes:
+        return consumer_label(self.tag, self.channel.connection.shown_name(), self.channel.number)
 
     def notify_work(self) -> None:
         if not self.listed:

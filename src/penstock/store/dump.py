@@ -4,8 +4,8 @@ What it owns: nothing. Each kind of file is told by its ending: `.pnj` journal s
 queue indexes, `.qs` queue stores, `.pms` shared stores. A record is a dict of plain values, with "record" as its kind;
 damage is a record too, and what can be read behind it follows.
 
-Life of the data: read as it is asked for, and forgotten. A segment explains itself: queues are shown with the name that
-the segment gives them.
+Life of the data: read as it is asked for, and forgotten. A segment explains itself: queues and consumers are shown with
+the names that the segment gives them.
 
 Invariants
   1. Nothing is written.
@@ -19,7 +19,7 @@ A crash leaves files that are shown up to their torn end. It does not check one 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, final
 
 from penstock.files import Files, read_file
 from penstock.journal import rows
@@ -44,11 +44,17 @@ _KINDS: Final = {
     rows.PURGED: "purged",
     rows.FETCHED: "fetched",
     rows.LOST: "lost",
+    rows.MOVED: "moved",
+    rows.GIVEN: "given",
+    rows.RETURNED: "returned",
     rows.NAME: "name",
     rows.DEFINE: "define",
     rows.FORGET: "forget",
     rows.COMMIT: "commit",
 }
+# Who got a message, and why one died; as `backing.outcomes` has it.
+_THE_QUEUE: Final = -1
+_REASONS: Final = ("", "rejected", "expired", "maxlen", "delivery_limit")
 # Of a body or a text.
 _TEXT_BYTES_MAX: Final = 80
 
@@ -76,6 +82,16 @@ def _records(files: Files, path: str) -> Iterator[Shown]:
 # --- the journal --------------------------------------------------------------------------------------
 
 
+@final
+class _Names:
+    """What numbers stand for: in the segment, and routes in the batch."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, str] = {}
+        self.consumers: dict[int, str] = {}
+        self.routes: dict[int, str] = {}
+
+
 def _dump_segment(files: Files, path: str) -> Iterator[Shown]:
     folder, _, name = path.rpartition("/")
     number = segment_number(name)
@@ -92,7 +108,7 @@ def _dump_segment(files: Files, path: str) -> Iterator[Shown]:
             "wall_us": reader.head.wall_us,
             "bytes": reader.size,
         }
-        queues: dict[int, str] = {}
+        names = _Names()
         pos = FIRST_BATCH_AT
         while pos < reader.size:
             view = view_at(reader, pos)
@@ -102,13 +118,13 @@ def _dump_segment(files: Files, path: str) -> Iterator[Shown]:
                 yield {"record": "damaged", "pos": pos, "bytes": end - pos}
                 pos = end
             else:
-                yield from _dump_batch(view, queues)
+                yield from _dump_batch(view, names)
                 pos = view.end
     finally:
         reader.close()
 
 
-def _dump_batch(batch: BatchView, queues: dict[int, str]) -> Iterator[Shown]:
+def _dump_batch(batch: BatchView, names: _Names) -> Iterator[Shown]:
     yield {
         "record": "batch",
         "pos": batch.pos,
@@ -120,35 +136,34 @@ def _dump_batch(batch: BatchView, queues: dict[int, str]) -> Iterator[Shown]:
         "entries": len(batch.body_len),
         "commit_mark": 1 if batch.flags & COMMIT_MARK else 0,
     }
-    routes: dict[int, str] = {}
+    names.routes = {}
     lsn = batch.first_lsn
     for row in batch.rows:
-        yield _dump_row(batch, row, lsn, queues, routes)
+        yield _dump_row(batch, row, lsn, names)
         lsn += row[rows.ROW_COUNT]
 
 
-def _dump_row(
-    batch: BatchView, row: tuple[int, ...], lsn: int, queues: dict[int, str], routes: dict[int, str]
-) -> Shown:
+def _dump_row(batch: BatchView, row: tuple[int, ...], lsn: int, names: _Names) -> Shown:
     kind = row[rows.ROW_KIND]
     shown: Shown = {"record": _KINDS.get(kind, f"kind {kind}"), "lsn": lsn}
     if kind == rows.NAME:
-        _dump_name(batch, row, queues, routes, shown)
+        _dump_name(batch, row, names, shown)
         return shown
     if kind == rows.DEFINE:
         shown["text"] = _text(batch, row[rows.ROW_ENTRY], -1)
         return shown
     queue = row[rows.ROW_QUEUE]
-    shown["queue"] = queues.get(queue, f"number {queue}")
+    shown["queue"] = names.queues.get(queue, f"number {queue}")
     if kind == rows.FORGET:
         return shown
     shown["seq_id"] = row[rows.ROW_SEQ]
     shown["count"] = row[rows.ROW_COUNT]
     if kind != rows.PUBLISHED:
         shown["bytes"] = row[rows.ROW_NUMBER]
+        _dump_who_and_why(row, names, shown)
         return shown
     entry = row[rows.ROW_ENTRY]
-    shown["route"] = routes.get(row[rows.ROW_ROUTE], f"number {row[rows.ROW_ROUTE]}")
+    shown["route"] = names.routes.get(row[rows.ROW_ROUTE], f"number {row[rows.ROW_ROUTE]}")
     shown["priority"] = row[rows.ROW_ARG]
     shown["expiry_ms"] = row[rows.ROW_NUMBER]
     shown["entry"] = entry
@@ -161,9 +176,19 @@ def _dump_row(
     return shown
 
 
-def _dump_name(
-    batch: BatchView, row: tuple[int, ...], queues: dict[int, str], routes: dict[int, str], shown: Shown
-) -> None:
+def _dump_who_and_why(row: tuple[int, ...], names: _Names, shown: Shown) -> None:
+    """Who got the messages, and why they died, where the row says so."""
+    actor = row[rows.ROW_ACTOR]
+    if actor == _THE_QUEUE:
+        shown["to"] = "the queue itself"
+    elif actor:
+        shown["to"] = names.consumers.get(actor, f"number {actor}")
+    reason = row[rows.ROW_ARG]
+    if reason:
+        shown["reason"] = _REASONS[reason] if 0 < reason < len(_REASONS) else f"number {reason}"
+
+
+def _dump_name(batch: BatchView, row: tuple[int, ...], names: _Names, shown: Shown) -> None:
     number = row[rows.ROW_SEQ]
     shown["number"] = number
     try:
@@ -173,14 +198,18 @@ def _dump_name(
         return
     if row[rows.ROW_ARG] == rows.NAME_QUEUE:
         name = parse_label(text)
-        queues[number] = printable(text) if name is None else name.shown()
+        names.queues[number] = printable(text) if name is None else name.shown()
         shown["names"] = "queue"
         shown["text"] = printable(text)
+    elif row[rows.ROW_ARG] == rows.NAME_CONSUMER:
+        names.consumers[number] = printable(text)
+        shown["names"] = "consumer"
+        shown["text"] = names.consumers[number]
     else:
         name_end = 1 + text[0]
-        routes[number] = f"{printable(text[1:name_end])!r} {printable(text[name_end + 1 :])!r}"
+        names.routes[number] = f"{printable(text[1:name_end])!r} {printable(text[name_end + 1 :])!r}"
         shown["names"] = "route"
-        shown["text"] = routes[number]
+        shown["text"] = names.routes[number]
 
 
 def _text(batch: BatchView, entry: int, bytes_max: int) -> str:

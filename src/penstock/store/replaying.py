@@ -10,7 +10,9 @@ Invariants
   2. A row of a queue that is not named yet is kept under its number. What has no name at the end is reported.
   3. After a hole in the LSNs, which is a rotten batch, nothing is guessed: seq_ids that are missing behind it are
      named, and all queues are counted again.
-  4. `unproven` has the references of batches that no later batch reports as durable.
+  4. Who had a message, and why it went, means nothing here: rows for history alone and names of consumers are passed
+     over.
+  5. `unproven` has the references of batches that no later batch reports as durable.
 
 A crash while it runs leaves nothing behind: nothing is written here. It does not know files, and does not read bodies
 of messages; the addresses of large ones are entries of the journal.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from penstock.backing.outcomes import DEAD_LETTERED, DROPPED
 from penstock.broker import vhost as vhost_module
 from penstock.broker.companions import companion_kind
 from penstock.broker.dead_lettering import DeadLetterExchange
@@ -62,7 +63,7 @@ def acked_before_it_is_published() -> Patch:
 
     def make(original: Any) -> Any:
         def carry(self: Any, grave: Any, dead: Sequence[Any], reason: str) -> None:
-            grave.buried([seq_id for seq_id, _ in dead])
+            grave.buried([seq_id for seq_id, _ in dead], DEAD_LETTERED, reason)
             self._vhost.log._journal.commit()
             original(self, grave, dead, reason)
 
@@ -74,7 +75,7 @@ def acked_before_it_is_published() -> Patch:
 @mutant
 def dead_letter_without_an_ack() -> Patch:
     """What was moved stays where it was, too."""
-    return changed(QueueHost, "buried", lambda original: lambda self, seq_ids: None)
+    return changed(QueueHost, "buried", lambda original: lambda self, seq_ids, outcome, reason: None)
 
 
 @mutant
@@ -82,7 +83,7 @@ def refused_letters_dropped() -> Patch:
     """At least once is at most once: what nobody takes is not kept."""
 
     def make(original: Any) -> Any:
-        return lambda self, dead, reason: self.buried([seq_id for seq_id, _ in dead])
+        return lambda self, dead, reason: self.buried([seq_id for seq_id, _ in dead], DROPPED, reason)
 
     return changed(QueueHost, "unburied", make)
 
@@ -175,7 +176,7 @@ def retry_without_an_ack() -> Patch:
     def make(original: Any) -> Any:
         def wait(self: Any, dead: Sequence[Any], counts: Sequence[int]) -> None:
             forget = self._queue.forget
-            self._queue.forget = lambda seq_ids: None
+            self._queue.forget = lambda seq_ids, outcome: None
             original(self, dead, counts)
             self._queue.forget = forget
 

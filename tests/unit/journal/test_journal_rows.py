@@ -22,6 +22,9 @@ SETTLED = [
     rows.PURGED,
     rows.FETCHED,
     rows.LOST,
+    rows.MOVED,
+    rows.GIVEN,
+    rows.RETURNED,
 ]
 
 

@@ -242,7 +242,7 @@ class Engine(Reserving):
                     break
                 envelope, body, _ = run.entries[0]
                 self._queue(name).enter(records.kicked_envelope(envelope, now_ms), [body], False)
-                buried.ack([run.first_seq_id])
+                buried.drop_taken([run.first_seq_id])
                 kicked += 1
             if kicked:
                 self._sync()

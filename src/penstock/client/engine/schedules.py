@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
+from penstock.backing.outcomes import DROPPED
 from penstock.broker.vhost import VHost
 from penstock.client.engine.names import SCHEDULES
 from penstock.message import FRAME_END, Entry, Envelope, body_bytes
@@ -50,7 +51,7 @@ class Schedules:
         seq_id = queue.append(Envelope("", SCHEDULES, properties, True), noted.encode() + FRAME_END)
         old = self._slots.get(schedule)
         if old is not None:
-            queue.drop_taken(queue.take([old[1]]))
+            queue.drop_taken(queue.take([old[1]]), DROPPED)
         self._slots[schedule] = (_microseconds(slot), seq_id)
 
 

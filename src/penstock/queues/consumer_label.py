@@ -1,0 +1,36 @@
+"""What history calls a consumer: the text behind the number in the journal's rows.
+
+Owns: nothing. A label is JSON: {"consumer": tag, "connection": name, "channel": number}.
+
+Life of the data: made when the consumer is added to its queue, handed to the backing (`BackingQueue.name_actor`), which
+writes it into each segment in which the consumer gets something. Readers of history show it to people.
+
+Invariants
+  1. A label is JSON in UTF-8, whatever a client chose as tag or name.
+  2. It has at most LABEL_BYTES_MAX bytes; longer tags and names are cut.
+
+A crash leaves the labels that are in the journal. It does not know connections: their names come as texts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+LABEL_BYTES_MAX: Final = 1024
+# Of a tag or name as it stands in the label, with its quotes.
+TEXT_BYTES_MAX: Final = 450
+
+
+def consumer_label(tag: str, connection: str, channel: int) -> bytes:
+    """The label of a consumer."""
+    label = {"consumer": _fitted(tag), "connection": _fitted(connection), "channel": channel}
+    return json.dumps(label, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _fitted(text: str) -> str:
+    """A text that can be written as UTF-8 and is not too long. Clients may send any bytes."""
+    text = text[:TEXT_BYTES_MAX].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    while len(json.dumps(text, ensure_ascii=False).encode()) > TEXT_BYTES_MAX:
+        text = text[: len(text) * 7 // 8]
+    return text
