@@ -62,6 +62,11 @@ class Config:
     # Journal segments that no message needs any more are kept as history up to this size and this age.
     history_bytes_max: int = 1024**3
     history_hours_max: float = 7 * 24.0
+    # Beyond that, what named readers of history have not read is kept up to this size; 0 = they hold nothing.
+    readers_bytes_max: int = 10 * 1024**3
+    # Where history is served over HTTP: None = nowhere; 0 lets the system choose. Without a host: where AMQP is.
+    http_port: int | None = None
+    http_host: str | None = None
     # The database of queues in PostgreSQL: a URL, or "embedded" for one in the data folder; None = there are none.
     postgres_url: str | None = None
     postgres_schema: str = "penstock"
@@ -76,6 +81,10 @@ class Config:
         _check_range("heartbeat_s", self.heartbeat_s, 0, 65_535)
         if self.history_bytes_max < 0 or self.history_hours_max < 0:
             raise StartupError("history cannot be kept for less than nothing")
+        if self.readers_bytes_max < 0:
+            raise StartupError(f"readers_bytes_max is {self.readers_bytes_max}; it must be 0 or more")
+        if self.http_port is not None:
+            _check_range("http_port", self.http_port, 0, 65_535)
         if self.confirm_sync not in CONFIRM_SYNC:
             raise StartupError(f"confirm_sync is '{self.confirm_sync}'; it must be one of {', '.join(CONFIRM_SYNC)}")
         if self.postgres_queues and self.postgres_url is None:

@@ -60,7 +60,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A batch in a segment at which reading can begin. There is one every `MARK_BYTES` or so, and at the first batch."""
+    """A batch in a segment at which reading can begin. There is one every `MARK_BYTES` or so, and at the first."""
 
     pos: int
     lsn: int
@@ -79,7 +79,8 @@ class SegmentIndex:
     # Behind the last durable batch.
     end_pos: int
     marks: tuple[Mark, ...]
-    # Texts of NAME rows by number: queues {"vhost": …, "queue": …}, consumers {"consumer": …, "connection": …}.
+    # Texts of NAME rows by number: queues {"vhost": …, "queue": …, "vhost_id": …}, consumers {"consumer": …,
+    # "connection": …}. The vhost is None where the text is of another form.
     queues: dict[int, dict[str, Any]] = field(default_factory=dict)
     consumers: dict[int, dict[str, Any]] = field(default_factory=dict)
 

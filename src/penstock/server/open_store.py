@@ -54,6 +54,7 @@ def open_broker(
         JournalOptions(confirm_sync=config.confirm_sync),
         retention_bytes=config.history_bytes_max,
         retention_s=config.history_hours_max * 3600,
+        readers_bytes_max=config.readers_bytes_max,
     )
     if config.confirm_sync != "fsync":
         log.warning("confirm_sync is '%s': confirmed messages can be lost; see docs/durability.md", config.confirm_sync)

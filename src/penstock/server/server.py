@@ -24,6 +24,7 @@ from penstock.errors import AmqpError, StartupError
 from penstock.server.connection import Connection
 from penstock.server.faults import Faults
 from penstock.server.flow import PublisherFlow
+from penstock.server.http import HttpDoor
 from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
 from penstock.server.pg_open import OpenPostgres, open_postgres
 from penstock.server.scheduler import Scheduler
@@ -63,6 +64,7 @@ class Server:
         self._postgres: OpenPostgres | None = None
         self._thread_id = 0
         self._listener: asyncio.Server | None = None
+        self._http: HttpDoor | None = None
         self._stopping = False
         self._in_handshake: set[Connection] = set()
         self._expiry_timer: asyncio.TimerHandle | None = None
@@ -84,7 +86,11 @@ class Server:
             elif self._postgres is not None:
                 self.broker = Broker(self.config, postgres=self._postgres.queues)
             await self._listen()
+            if self.config.http_port is not None:
+                self._http = HttpDoor(self.config, self.broker)
+                await self._http.start()
         except StartupError:
+            await self._close_doors()
             self._close_store()
             await self._close_postgres()
             raise
@@ -112,11 +118,15 @@ class Server:
         assert self._listener is not None
         return int(self._listener.sockets[0].getsockname()[1])
 
+    @property
+    def http_port(self) -> int | None:
+        """The port that history is served on; None when it is not."""
+        return None if self._http is None else self._http.port
+
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Stop listening, tell the clients why, wait for them a little, and cut those that do not answer."""
         self._stopping = True
-        if self._listener is not None:
-            await self._stop_listening(self._listener)
+        await self._close_doors()
         for connection in list(self.connections):
             if connection.opened:
                 connection.close_with(AmqpError(320, "broker forced connection closure with reason 'shutdown'"), 0)
@@ -137,6 +147,13 @@ class Server:
         self._close_store()
         await self._close_postgres()
         log.info("Server stopped")
+
+    async def _close_doors(self) -> None:
+        if self._listener is not None:
+            await self._stop_listening(self._listener)
+        http, self._http = self._http, None
+        if http is not None:
+            await http.stop()
 
     async def _stop_listening(self, listener: asyncio.Server) -> None:
         """Accept nobody any more, and refuse those who were accepted a moment ago.

@@ -44,6 +44,8 @@ class StoreTurns:
         self._stopped = False
         # What the background last complained about.
         self._alarm = ""
+        # What was said about the readers of history; each is named once, until it has got on.
+        self._reader_warnings: dict[str, str] = {}
         node.journal.gathered = turn_soon
 
     def commit(self) -> None:
@@ -61,7 +63,15 @@ class StoreTurns:
         if self._node.alarm != self._alarm:
             self._alarm = self._node.alarm
             log.warning("work in the background: %s", self._alarm or "all is well again")
+        if self._node.holds.warnings is not self._reader_warnings:
+            self._warn_of_readers(self._node.holds.warnings)
         self._arm()
+
+    def _warn_of_readers(self, warnings: dict[str, str]) -> None:
+        for about, text in warnings.items():
+            if about not in self._reader_warnings:
+                log.warning("history: %s", text)
+        self._reader_warnings = warnings
 
     def _arm(self) -> None:
         """One timer, for whatever is due first."""

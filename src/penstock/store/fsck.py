@@ -40,6 +40,8 @@ from penstock.store.live_messages import LiveMessages
 from penstock.store.places import QUEUE_STORE, StoreError
 from penstock.store.queue_names import queue_folder, queues_folder
 from penstock.store.queue_state import QueueState
+from penstock.store.reader_cursors import FOLDER as READERS_FOLDER
+from penstock.store.reader_cursors import read_cursors
 from penstock.store.recovery import JOURNAL_FOLDER, LOST_FOLDER, Recovered
 from penstock.store.reserve import PATH as RESERVE_PATH
 
@@ -48,7 +50,9 @@ WARNING: Final = "warning"
 NOTE: Final = "note"
 
 _LOCK_PATH: Final = "lock"
-_AT_THE_TOP: Final = (_LOCK_PATH, recovery.FORMAT_PATH, JOURNAL_FOLDER, FOLDER, RESERVE_PATH, LOST_FOLDER, "vhosts")
+_AT_THE_TOP: Final = (
+    *(_LOCK_PATH, recovery.FORMAT_PATH, JOURNAL_FOLDER, FOLDER, RESERVE_PATH, LOST_FOLDER, READERS_FOLDER, "vhosts"),
+)
 # Only for queues that no checkpoint knows; the number is the default of `StoreOptions`.
 _SLOTS: Final = 4096
 
@@ -197,6 +201,10 @@ def _check_orphans(files: Files, recovered: Recovered, report: Report) -> None:
         if segment_number(name) < 0:
             report.add(NOTE, f"{JOURNAL_FOLDER}/{name}", "is not a journal segment")
     report.count("files in lost+found", len(files.list_dir(LOST_FOLDER)))
+    cursors, strange = read_cursors(files)
+    report.count("readers of history", len(cursors))
+    for path in strange:
+        report.add(WARNING, path, "is not the cursor of a reader, or is damaged: history is not kept for it")
     by_id = {state.queue_id: state for state in recovered.states.values()}
     for vhost_id in files.list_dir("vhosts"):
         for queue_id in files.list_dir(queues_folder(vhost_id)):

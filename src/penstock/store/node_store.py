@@ -21,6 +21,7 @@ does with its messages, nor what definitions mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from errno import EDQUOT, ENOSPC
 from functools import partial
 from typing import Final
 
@@ -38,6 +39,8 @@ from penstock.store.places import QUEUE_STORE, StoreError
 from penstock.store.queue_names import QueueName, queue_folder, queues_folder
 from penstock.store.queue_registry import QueueRegistry
 from penstock.store.queue_state import QueueState
+from penstock.store.reader_cursors import log_id, make_log_id
+from penstock.store.reader_holds import ReaderHolds
 from penstock.store.recovery import Recovered
 from penstock.store.reserve import Reserve
 from penstock.store.retention import NOTHING, Retention
@@ -78,10 +81,12 @@ class NodeStore:
         self.checkpointer = Checkpointer(
             files, self.journal, self.syncer, clock, self.registry, random_int, self._take_definitions
         )
-        self.retention = Retention(self.journal, clock, self.registry, self.checkpointer, options)
+        self.holds = ReaderHolds(files, options.readers_bytes_max)
+        self.retention = Retention(self.journal, clock, self.registry, self.checkpointer, self.holds, options)
         # The whole definitions; asked at each checkpoint. Without one those that were recovered are kept.
         self.definitions_source: Callable[[], bytes] | None = None
         self._clock = clock
+        self._random_int = random_int
         self._lock: FolderLock | None = None
         self._recovered: Recovered | None = None
         # Where the last checkpoint began, and when.
@@ -135,7 +140,18 @@ class NodeStore:
         # What was replayed is replayed again at the next start, unless a checkpoint comes.
         self._checkpoint_lsn = recovered.known_lsn if recovered.kept else -1
         self.reserve.restore()
+        self._name_log()
         return recovered
+
+    def _name_log(self) -> None:
+        """Whoever archives history tells data folders apart by their id."""
+        try:
+            if not log_id(self.files):
+                make_log_id(self.files, self._random_int)
+        except OSError as error:
+            # A full disk must not keep the node from starting: the next start gives the log an id.
+            if error.errno not in (ENOSPC, EDQUOT):
+                raise
 
     def stop(self) -> None:
         """The queues were terminated: make the last checkpoint, with the mark, and give everything back."""
@@ -178,6 +194,11 @@ class NodeStore:
     def alarm(self) -> str:
         """Why work in the background does not get on, for people; empty when it does. It is tried again."""
         return self.checkpointer.failure or self.retention.failure
+
+    @property
+    def reader_alarm(self) -> str:
+        """Which readers of history have lost events, and what to do, for people; empty when none has."""
+        return "; ".join(self.holds.warnings.values())
 
     # --- queues -----------------------------------------------------------------------------------------
 
@@ -287,6 +308,12 @@ class NodeStore:
             self._begin_checkpoint(False)
         elif self.retention.moving != NOTHING:
             self.retention.step(deadline_s)
+        elif now - self._checkpoint_s >= self.options.checkpoint_s and (
+            self.retention.held_bytes or self.holds.warnings
+        ):
+            # Nothing has changed here, but readers may have got on.
+            self._checkpoint_s = now
+            self.retention.checkpoint_published()
         else:
             self.shared_stores.compact(now)
             self.reserve.restore()

@@ -6,7 +6,7 @@ runs. Tests hand in tiny ones, so that every boundary is crossed.
 Invariants
   1. `index_slots` never changes for the life of a data folder's segment: each file carries its own number, and the
      queue's state carries the one that its live map counts in.
-  2. A retention of 0 bytes or 0 seconds means that history goes as soon as nothing needs it.
+  2. A retention of 0 bytes or 0 seconds means that history goes as soon as nothing needs it and no reader holds it.
 
 A crash leaves it alone. It does not read configuration files and knows no names of settings.
 """
@@ -33,6 +33,7 @@ class StoreOptions:
         "message_store",
         "ram_cap",
         "ram_slack",
+        "readers_bytes_max",
         "reserve_bytes",
         "retention_bytes",
         "retention_s",
@@ -51,6 +52,7 @@ class StoreOptions:
         checkpoint_s: float = 60.0,
         retention_bytes: int = 1 << 30,
         retention_s: float = 7 * 86_400.0,
+        readers_bytes_max: int = 10 << 30,
         reserve_bytes: int = 128 << 20,
         handles_max: int = 512,
         slice_s: float = 0.002,
@@ -70,6 +72,8 @@ class StoreOptions:
         # History: journal segments that nobody needs any more are kept up to this size and this age.
         self.retention_bytes = retention_bytes
         self.retention_s = retention_s
+        # Beyond that, what named readers have not read is kept up to this size; 0 = readers hold nothing.
+        self.readers_bytes_max = readers_bytes_max
         # Room that is set aside for a full disk: two segments, so that acks and deletes can still be written.
         self.reserve_bytes = reserve_bytes
         # Open files of all queues together.

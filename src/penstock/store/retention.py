@@ -2,13 +2,14 @@
 
 Words: a segment is *history* when the newest checkpoint no longer replays it. History is kept up to a size and an age,
 because people and programs read it. A segment is *needed* while a kept checkpoint replays it or refers to a body in it.
+It is *held* while it is out of retention, is not needed, and a named reader has not read it (`reader_holds`).
 
 What it owns: the decision, after each checkpoint, which segments to remove; and, one segment at a time, moving the
 bodies home that keep an old segment alive.
 
 Life of a segment: written; history; out of retention; when only few of its bytes are alive, or the journal has grown
 far beyond what is alive, its live bodies are copied to the stores of their queues (`moving`); two checkpoints later
-nobody needs it; removed.
+nobody needs it; held, until all readers have read it; removed.
 
 Invariants
   1. Segments are removed from the oldest on, without holes.
@@ -16,10 +17,12 @@ Invariants
      fewer than two nothing goes.
   3. The newest segment is never history.
   4. Bodies are moved in slices. A move that fails is given up, and decided anew after the next checkpoint.
+  5. A segment that a reader holds goes only when all that are held take more than `readers_bytes_max`, or the disk is
+     low. Held segments do not keep bodies of queues from moving, and do not ask for checkpoints.
 
 A crash leaves a segment that could have gone; the checkpoints after the start decide again. Bodies that were copied and
-not published with a checkpoint are garbage in the queue's store, and are copied again. It does not know who reads
-history.
+not published with a checkpoint are garbage in the queue's store, and are copied again. It does not read cursors, and
+tells nobody who has lapsed.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from penstock.store.checkpoint import KEPT
 from penstock.store.checkpointer import Checkpointer
 from penstock.store.options import StoreOptions
 from penstock.store.queue_registry import QueueRegistry
+from penstock.store.reader_cursors import LSN_MAX
+from penstock.store.reader_holds import ReaderHolds
 from penstock.store.stored_queue import StoredQueue
 
 NOTHING: Final = -1
@@ -51,6 +56,7 @@ class Retention:
         clock: Clock,
         registry: QueueRegistry,
         checkpointer: Checkpointer,
+        holds: ReaderHolds,
         options: StoreOptions,
     ) -> None:
         # The segment that bodies are moved out of.
@@ -61,13 +67,17 @@ class Retention:
         self.disk_is_low = False
         # Why the last move was given up, or a segment could not be removed; empty when nothing went wrong.
         self.failure = ""
+        # Size of the segments that are there for readers alone.
+        self.held_bytes = 0
         self._journal = journal
         self._clock = clock
         self._registry = registry
         self._checkpointer = checkpointer
+        self._holds = holds
         self._options = options
         self._sizes: dict[int, int] = {}
         self._begun_ms: dict[int, int] = {}
+        self._first_lsns: dict[int, int] = {}
         self._to_move: list[StoredQueue] = []
 
     def checkpoint_published(self) -> None:
@@ -76,7 +86,7 @@ class Retention:
         self.wants_checkpoint = False
         try:
             history = self._remove()
-            if history and self.moving == NOTHING and self._is_out(history, 0):
+            if history and self.moving == NOTHING and self._count_out(history) > 0:
                 self._decide(history[0])
         except OSError as error:
             self.failure = str(error)
@@ -102,31 +112,63 @@ class Retention:
     # --- removing -----------------------------------------------------------------------------------------
 
     def _remove(self) -> list[int]:
-        """Remove what nobody needs and nobody wants to keep; return what history is left."""
+        """Remove what nobody needs and nobody wants to keep; return what history is left that is not held."""
         kept = self._checkpointer.kept
+        segments = self._journal.segments()
         # Without the newest: replay may begin behind it, when the next batch is to begin a segment.
-        history = [number for number in self._journal.segments()[:-1] if number < kept[-1].replay_segment]
+        history = [number for number in segments[:-1] if number < kept[-1].replay_segment]
+        out = self._count_out(history)
+        self._holds.look(self.disk_is_low)
         if len(kept) < KEPT:
-            self.wants_checkpoint = bool(history) and self._is_out(history, 0)
+            self.wants_checkpoint = out > 0
             return history
         needed = min([min(header.replay_segment, header.needed_segment) for header in kept])
-        position = 0
-        while position < len(history) and history[position] < needed and self._is_out(history, position):
-            self._journal.remove_segment(history[position])
-            self._sizes.pop(history[position], None)
-            self._begun_ms.pop(history[position], None)
-            position += 1
-        return history[position:]
+        free = len([number for number in history[:out] if number < needed])
+        gone = self._count_not_held(segments, free)
+        for number in history[:gone]:
+            self._journal.remove_segment(number)
+            self._sizes.pop(number, None)
+            self._begun_ms.pop(number, None)
+            self._first_lsns.pop(number, None)
+        self._holds.removed(min(self._first_lsn(segments, gone), self._journal.next_lsn))
+        return history[free:]
 
-    def _is_out(self, history: list[int], position: int) -> bool:
-        """Whether a segment is beyond the size or the age up to which history is kept."""
+    def _count_out(self, history: list[int]) -> int:
+        """How many segments, from the oldest on, are beyond the size or the age up to which history is kept."""
         if self.disk_is_low:
-            return True
-        if sum([self._size(number) for number in history[position:]]) > self._options.retention_bytes:
-            return True
-        # It was left when the next one was begun.
-        left_ms = self._begin_ms(history[position] + 1)
-        return self._clock.wall_ms() - left_ms >= self._options.retention_s * 1000
+            return len(history)
+        left_bytes = sum([self._size(number) for number in history])
+        too_old_ms = self._clock.wall_ms() - self._options.retention_s * 1000
+        out = 0
+        # A segment was left when the next one was begun.
+        while out < len(history) and (
+            left_bytes > self._options.retention_bytes or self._begin_ms(history[out] + 1) <= too_old_ms
+        ):
+            left_bytes -= self._size(history[out])
+            out += 1
+        return out
+
+    def _count_not_held(self, segments: list[int], free: int) -> int:
+        """How many of the first `free` segments go: no reader holds them, or readers hold more than they may."""
+        self.held_bytes = sum([self._size(number) for number in segments[:free]])
+        gone = 0
+        while gone < free:
+            is_held = self._holds.holds(self._first_lsn(segments, gone + 1))
+            if is_held and self.held_bytes <= self._options.readers_bytes_max and not self.disk_is_low:
+                break
+            self.held_bytes -= self._size(segments[gone])
+            gone += 1
+        return gone
+
+    def _first_lsn(self, segments: list[int], position: int) -> int:
+        """The first LSN of a segment. When its head is unreadable: that of the next one, so that more is held."""
+        for number in segments[position:]:
+            first_lsn = self._first_lsns.get(number, -1)
+            if first_lsn < 0:
+                first_lsn = self._first_lsns[number] = self._journal.segment_first_lsn(number)
+            if first_lsn >= 0:
+                return first_lsn
+        return LSN_MAX
 
     def _size(self, number: int) -> int:
         size = self._sizes.get(number)
@@ -157,7 +199,7 @@ class Retention:
             self.wants_checkpoint = True
             return
         alive = self._checkpointer.live_in_segments.get(segment, 0)
-        total = sum([self._size(number) for number in self._journal.segments()[:-1]])
+        total = sum([self._size(number) for number in self._journal.segments()[:-1]]) - self.held_bytes
         limit = 2 * (self._checkpointer.live_bytes + self._options.retention_bytes)
         if alive < _ALIVE_SHARE * self._size(segment) or total > limit:
             self.moving = segment

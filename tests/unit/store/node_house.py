@@ -33,6 +33,7 @@ def tiny_options(
     checkpoint_s: float = 60.0,
     retention_bytes: int = 1 << 30,
     retention_s: float = 1e9,
+    readers_bytes_max: int = 1 << 30,
     reserve_bytes: int = 0,
 ) -> StoreOptions:
     return StoreOptions(
@@ -43,6 +44,7 @@ def tiny_options(
         checkpoint_s=checkpoint_s,
         retention_bytes=retention_bytes,
         retention_s=retention_s,
+        readers_bytes_max=readers_bytes_max,
         reserve_bytes=reserve_bytes,
     )
 

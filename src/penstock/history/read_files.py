@@ -1,0 +1,22 @@
+"""The files of a data folder, for looking only: opened without the right to write, so that a reader needs none.
+
+What this does not do: make, change or lock anything. The broker that uses the folder does not notice.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from penstock.os_files import OsFiles
+
+
+class ReadFiles(OsFiles):
+    """A folder whose files are opened for reading."""
+
+    def _open(self, path: str, flags: int) -> int:
+        if flags:
+            raise PermissionError(f"{path} would be made, and this folder is for reading")
+        if sys.platform == "win32":
+            flags |= os.O_BINARY
+        return os.open(self._full(path), os.O_RDONLY | flags)
