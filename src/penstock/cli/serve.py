@@ -12,6 +12,7 @@ import sys
 
 import click
 
+from penstock.cli.beside import PipelineBeside
 from penstock.config import (
     CONFIRM_SYNC,
     Config,
@@ -73,6 +74,29 @@ EXIT_DISK = 1
     metavar="HOURS",
     help="Keep history for this long at most.  [default: 168, a week]",
 )
+@click.option(
+    "--readers-limit",
+    type=click.IntRange(0),
+    metavar="MIB",
+    help="Keep this much more of it, and longer, for named readers that have not read it yet; see `penstock history"
+    " readers`.  [default: 10240]",
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="Serve history over HTTP on this port; 0 = any free one. Needs penstock[http].  [default: not served]",
+)
+@click.option("--http-host", help="Address for HTTP.  [default: that of --host]")
+@click.option(
+    "--pipeline",
+    "with_pipeline",
+    is_flag=True,
+    help="Archive every message's life to a lake beside the broker, refine it and write a report. Needs"
+    " penstock[pipeline].",
+)
+@click.option(
+    "--lake", metavar="FOLDER", help="Where the lake of --pipeline is.  [default: the data folder's name + '-lake']"
+)
 @click.option("--in-memory", is_flag=True, help="Keep nothing on disk: when the broker stops, all is gone.")
 @click.option(
     "--confirm-sync",
@@ -112,6 +136,11 @@ def serve(
     disk_limit: int | None,
     history_limit: int | None,
     history_hours: float | None,
+    readers_limit: int | None,
+    http_port: int | None,
+    http_host: str | None,
+    with_pipeline: bool,
+    lake: str | None,
     in_memory: bool,
     confirm_sync: str | None,
     postgres_url: str | None,
@@ -132,6 +161,12 @@ def serve(
     """
     if in_memory and data_dir is not None:
         raise click.UsageError("--in-memory and --data-dir exclude each other")
+    if http_host is not None and http_port is None:
+        raise click.UsageError("--http-host says where, and --http-port whether: give --http-port, too")
+    if lake is not None and not with_pipeline:
+        raise click.UsageError("--lake says where, and --pipeline whether: give --pipeline, too")
+    if in_memory and with_pipeline:
+        raise click.UsageError("--pipeline archives what is on disk: leave --in-memory away")
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
     )
@@ -139,11 +174,10 @@ def serve(
         config = serve_config(host, port, users, vhosts, memory_limit, data_dir, in_memory, confirm_sync)
         config.disk_bytes_min = (disk_limit or 0) * 1024 * 1024
         set_postgres(config, postgres_url, postgres_schema, postgres_queues)
-        if history_limit is not None:
-            config.history_bytes_max = history_limit * 1024 * 1024
-        if history_hours is not None:
-            config.history_hours_max = history_hours
-        disk_error = run(config, as_json)
+        set_history(config, history_limit, history_hours, readers_limit)
+        config.http_port = http_port
+        config.http_host = http_host
+        disk_error = run(config, as_json, beside(config, lake) if with_pipeline else None)
     except StartupError as error:
         click.echo(f"penstock: {error}", err=True)
         sys.exit(EXIT_STARTUP)
@@ -179,6 +213,15 @@ def serve_config(
     return config
 
 
+def set_history(config: Config, limit: int | None, hours: float | None, readers_limit: int | None) -> None:
+    if limit is not None:
+        config.history_bytes_max = limit * 1024 * 1024
+    if hours is not None:
+        config.history_hours_max = hours
+    if readers_limit is not None:
+        config.readers_bytes_max = readers_limit * 1024 * 1024
+
+
 def set_postgres(config: Config, url: str | None, schema: str | None, patterns: tuple[str, ...]) -> None:
     if url is not None:
         config.postgres_url = url
@@ -196,18 +239,24 @@ def _user(text: str) -> UserConfig:
     return user_from_outside(name, password)
 
 
-def run(config: Config, as_json: bool) -> OSError | None:
+def beside(config: Config, lake: str | None) -> PipelineBeside:
+    """The pipeline of a broker that keeps what it has."""
+    assert config.data_dir is not None
+    return PipelineBeside(config.data_dir, lake or config.data_dir.rstrip("/\\") + "-lake")
+
+
+def run(config: Config, as_json: bool, pipeline: PipelineBeside | None = None) -> OSError | None:
     """Serve on the fastest loop that is installed; return what was wrong with the disk, if that ended it."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(_serve(config, as_json))
+        return asyncio.run(_serve(config, as_json, pipeline))
     else:
-        error: OSError | None = uvloop.run(_serve(config, as_json))
+        error: OSError | None = uvloop.run(_serve(config, as_json, pipeline))
         return error
 
 
-async def _serve(config: Config, as_json: bool) -> OSError | None:
+async def _serve(config: Config, as_json: bool, pipeline: PipelineBeside | None) -> OSError | None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Before the log says that the broker is ready: whoever waits for that may send a signal at once.
@@ -226,7 +275,11 @@ async def _serve(config: Config, as_json: bool) -> OSError | None:
     # so the young generations can be large; see docs/decisions/0003.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    if pipeline is not None:
+        pipeline.start()
     await stop.wait()
+    if pipeline is not None:
+        await pipeline.stop()
     await server.stop()
     return server.disk_error
 
@@ -237,4 +290,6 @@ def _ready(server: Server) -> dict[str, object]:
     if server.config.data_dir is not None:
         ready["data_dir"] = server.config.data_dir
         ready["recovery"] = server.broker.recovery_report
+    if server.http_port is not None:
+        ready["http_port"] = server.http_port
     return ready

@@ -18,7 +18,8 @@ HEADERS: Final = pa.map_(pa.string(), pa.string())
 # One row for each event.
 EVENTS: Final = pa.schema(
     [
-        # The event's position in the log: unique, without gaps, the same each time it is read.
+        # The event's position in the log: unique, growing, the same each time it is read. Rows that only name things
+        # have positions, too, and are not shown: so there are gaps that mean nothing.
         pa.field("lsn", pa.int64(), nullable=False),
         # When its batch was written.
         pa.field("time", TIME, nullable=False),
@@ -79,6 +80,8 @@ RUNS: Final = pa.schema(
         pa.field("routing_key", pa.string()),
         # Payload bytes of the run.
         pa.field("bytes", pa.int64()),
+        # As in EVENTS. The count of an `unreadable` row is that of the events that are lost.
+        pa.field("problem", pa.string()),
     ]
 )
 
@@ -90,7 +93,8 @@ MESSAGES: Final = pa.schema(
         pa.field("seq", pa.int64(), nullable=False),
         # ready, unacked, delayed, …
         pa.field("state", pa.string(), nullable=False),
-        pa.field("redelivered", pa.bool_(), nullable=False),
+        # Null where the broker does not know: while a consumer has it.
+        pa.field("redelivered", pa.bool_()),
         pa.field("exchange", pa.string()),
         pa.field("routing_key", pa.string()),
         pa.field("persistent", pa.bool_()),

@@ -1,0 +1,87 @@
+"""The figures as a page in Markdown, with the targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benches.pipeline.history_cost import HistoryCost
+from benches.pipeline.lake import Done
+from benches.pipeline.scans import Scan
+
+EVENTS_PER_MESSAGE = 3
+
+
+@dataclass
+class Figures:
+    """What a run has measured; None for what it left out."""
+
+    machine: str
+    rows: int = 0
+    scans: list[Scan] = field(default_factory=list)
+    archive: Done | None = None
+    refine: Done | None = None
+    history: HistoryCost | None = None
+
+
+def markdown(figures: Figures) -> str:
+    lines = ["# The pipeline", "", figures.machine, ""]
+    if figures.scans:
+        lines += scans(figures)
+    if figures.archive is not None:
+        lines += lake(figures)
+    if figures.history is not None:
+        lines += history(figures.history)
+    return "\n".join(lines) + "\n"
+
+
+def scans(figures: Figures) -> list[str]:
+    runs = len(figures.scans[0].source_s)
+    head = [
+        f"## Journal to Spark, beside the same {figures.rows:,} rows in Parquet (zstd, bodies that do not compress)",
+        "",
+        f"To the noop sink; medians of {runs} runs, warm, one session, in turn.",
+        "",
+        "| case | journal, M events/s | Parquet, M events/s | ratio | to reach | met |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for scan in figures.scans:
+        met = "yes" if scan.ratio() >= scan.target else "**no**"
+        ours, theirs = (scan.source_per_s(figures.rows) / 1e6, scan.parquet_per_s(figures.rows) / 1e6)
+        head.append(
+            f"| {scan.title} (`{scan.name}`) | {ours:.2f} | {theirs:.2f} | **{scan.ratio():.2f}** | ≥ {scan.target:g}"
+            f" | {met} |"
+        )
+    return [*head, ""]
+
+
+def lake(figures: Figures) -> list[str]:
+    lines = ["## To the lake, and to lives", "", "| job | events | events/s | peak memory, all processes |"]
+    lines.append("| --- | ---: | ---: | ---: |")
+    for name, done in (("archive", figures.archive), ("refine", figures.refine)):
+        if done is not None:
+            lines.append(f"| {name} | {done.events:,} | {done.per_s:,.0f} | {done.peak_bytes / 2**20:,.0f} MiB |")
+    lines.append("")
+    if figures.archive is not None and figures.history is not None:
+        broker = figures.history.messages_per_s() * EVENTS_PER_MESSAGE
+        share = figures.archive.per_s / broker
+        lines += [
+            f"The broker makes {broker:,.0f} events a second at its persistent rate (published, delivered, acked);"
+            f" archive takes **{share:.2f}** of that when it has the machine to itself.",
+            "",
+        ]
+    return lines
+
+
+def history(cost: HistoryCost) -> list[str]:
+    met = "yes" if cost.ratio() >= 0.85 else "**no**"
+    return [
+        "## What history costs the broker",
+        "",
+        "Persistent messages, confirms, acks (case `persistent-100`), confirmed messages a second:",
+        "",
+        "| with history | nothing kept | ratio | to reach | met |",
+        "| ---: | ---: | ---: | ---: | ---: |",
+        f"| {cost.messages_per_s():,.0f} | {cost.messages_per_s() / cost.ratio():,.0f} | **{cost.ratio():.2f}**"
+        f" | ≥ 0.85 | {met} |",
+        "",
+    ]

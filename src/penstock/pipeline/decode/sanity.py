@@ -1,0 +1,59 @@
+"""Whether the rows of a batch can be meant as they stand, although their checksum is right.
+
+Neither rot nor a client can make such rows; a fault in a broker can, or a version that this one does not know. They are
+reported like damage, so that a reader never stops at them.
+
+What it does not do: judge what rows say about queues. That is for fsck.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.journal.format import ALIGN_BYTES, HEADER_BYTES
+from penstock.journal.rows import NAME, PUBLISHED
+from penstock.pipeline.decode.entries import Entries
+from penstock.pipeline.decode.group import Batch, Group, Ints
+from penstock.pipeline.decode.rows import Rows
+
+
+def is_sane(group: Group, rows: Rows, entries: Entries) -> bool:
+    """Whether counts and lengths add up, and entries are inside their batch."""
+    batches = group.batches
+    if (rows.count < 1).any() or (entries.props_len < 0).any() or (entries.body_len < 0).any():
+        return False
+    row_ends = np.cumsum([batch.rows for batch in batches])
+    entry_ends = np.cumsum([batch.entries for batch in batches])
+    if not (
+        _adds_up(rows.count, row_ends, [batch.next_lsn - batch.first_lsn for batch in batches])
+        and _adds_up(entries.props_len, entry_ends, [batch.props_bytes for batch in batches])
+        and _adds_up(entries.body_len, entry_ends, [batch.heap_bytes - batch.props_bytes for batch in batches])
+    ):
+        return False
+    has_entry = (rows.kind == PUBLISHED) | (rows.kind == NAME)
+    first, ends = rows.entry[has_entry], entry_ends[rows.batch[has_entry]]
+    return bool((first >= 0).all() and (first + rows.count[has_entry] <= ends).all())
+
+
+def alone(group: Group, number: int) -> Group:
+    """One batch of a group as a group of its own."""
+    batch = group.batches[number]
+    single = Group(group.window, group.seed)
+    single.batches.append(batch)
+    single.events = batch.next_lsn - batch.first_lsn
+    if number in group.bad_blocks:
+        single.bad_blocks[0] = group.bad_blocks[number]
+    return single
+
+
+def stretch_of(batch: Batch) -> tuple[int, int]:
+    """Position and bytes of a batch in its segment."""
+    size = HEADER_BYTES + batch.heap_at + batch.heap_bytes - batch.meta_at
+    size += -size % ALIGN_BYTES
+    return batch.end - size, size
+
+
+def _adds_up(values: Ints, ends: Ints, totals: list[int]) -> bool:
+    before = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=before[1:])
+    return bool((np.diff(before[ends], prepend=0) == totals).all())

@@ -1,0 +1,1 @@
+"""From events to lives, and from lives to minutes: what Spark computes between bronze, silver and gold."""

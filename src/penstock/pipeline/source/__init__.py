@@ -1,0 +1,1 @@
+"""The Spark source: options, filters, batch and stream readers, for each view."""
