@@ -78,6 +78,17 @@ def test_a_reader_goes_on_where_its_cursor_is(folder: Path) -> None:
     assert stream_reader(folder, reader="another").initialOffset()["lsn"] == 0
 
 
+def test_latest_is_where_the_log_ended_when_the_reader_was_made(folder: Path) -> None:
+    set_cursor(folder, "live", 5)
+    # Spark asks again when it was killed in the first batch; meanwhile the log has grown.
+    assert state_of(folder).end_lsn > 5
+    assert stream_reader(folder, reader="live", startingOffsets="latest").initialOffset()["lsn"] == 5
+    assert (
+        stream_reader(folder, reader="new", startingOffsets="latest").initialOffset()["lsn"] == state_of(folder).end_lsn
+    )
+    assert stream_reader(folder, reader="live", startingOffsets="7").initialOffset()["lsn"] == 7
+
+
 def test_what_a_new_stream_will_read_is_held_from_the_first_moment_on(folder: Path) -> None:
     stream_reader(folder, reader="archive", startingOffsets="9").initialOffset()
     assert cursor(folder, "archive") == 9

@@ -312,10 +312,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = ArchiveOptions(**vars(parser().parse_args(arguments)))
     asked_to_stop: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda caught, _: asked_to_stop.append(caught))
     try:
         spark = spark_session("penstock archive", options.master)
+        # Not before: Spark takes SIGINT for itself when it starts.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda caught, _: asked_to_stop.append(caught))
         try:
             result = archive(spark, options, stop=lambda: bool(asked_to_stop))
         finally:

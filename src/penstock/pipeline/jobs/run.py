@@ -68,9 +68,10 @@ class Refining:
         refined_lsn = 0
         due_s = time.monotonic()
         while not self._ending.wait(LOOK_S):
-            if self._archived_lsn > refined_lsn and time.monotonic() >= due_s:
-                refined_lsn = self._archived_lsn
-                refine_and_report(self._spark, self._lake, self._options, self._say)
+            archived_lsn = self._archived_lsn
+            if archived_lsn > refined_lsn and time.monotonic() >= due_s:
+                if refine_and_report(self._spark, self._lake, self._options, self._say):
+                    refined_lsn = archived_lsn
                 due_s = time.monotonic() + self._options.refine_seconds
 
 
@@ -84,15 +85,17 @@ def run(spark: SparkSession, options: RunOptions, say: Callable[[str], None], st
         refining.stop()
 
 
-def refine_and_report(spark: SparkSession, lake: Lake, options: RunOptions, say: Callable[[str], None]) -> None:
+def refine_and_report(spark: SparkSession, lake: Lake, options: RunOptions, say: Callable[[str], None]) -> bool:
+    """Whether it was done; if not, it was told why."""
     out = Path(options.report).absolute() if options.report is not None else lake.path / "report.html"
     try:
         result = refine(spark, lake)
         report(lake, out)
     except (LakeError, OSError) as error:
         say(f"not refined: {error}")
-        return
+        return False
     except SPARK_ERRORS as error:
         say(f"not refined: {in_words(error)}")
-        return
+        return False
     say(f"{result.events:,} events refined, {result.lives:,} lives ended, {result.open:,} open; report {out.as_uri()}")
+    return True

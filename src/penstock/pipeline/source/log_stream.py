@@ -30,7 +30,7 @@ from penstock.history.log import Log, LogState
 from penstock.pipeline.decode.ranges import BehindRetention, bytes_until
 from penstock.pipeline.source.glance import Glance
 from penstock.pipeline.source.log_read import LogPartition, LogTask, open_source, planned
-from penstock.pipeline.source.options import EARLIEST, Position, SourceOptions, is_url, refuse_batch_options
+from penstock.pipeline.source.options import EARLIEST, LATEST, Position, SourceOptions, is_url, refuse_batch_options
 from penstock.pipeline.source.positions import Offset, lsn_in, lsn_of, offset_of
 
 logger: Final = logging.getLogger(__name__)
@@ -137,13 +137,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._state
 
     def _initial_lsn(self, log: Log) -> int:
-        if self._options.starting is not None:
-            return lsn_of(log, self._options.starting, "startingOffsets")
-        if self._options.reader is not None:
+        """Where the first batch begins. Spark asks again when that batch did not come to its end, and has not noted it.
+
+        So `latest` is where the log ended when the reader was made: its cursor does not move before the batch is done.
+        """
+        starting = self._options.starting
+        if self._options.reader is not None and starting in (None, Position(LATEST)):
             for reader in log.readers():
                 if reader.name == self._options.reader:
                     return reader.lsn
-        return lsn_of(log, Position(EARLIEST), "startingOffsets")
+        return lsn_of(log, starting or Position(EARLIEST), "startingOffsets")
 
     def _readable_from(self, start: Offset, state: LogState) -> int:
         lsn = lsn_in(start, state, self._opened().source)
