@@ -12,7 +12,7 @@ from penstock.sim_files import SimFiles
 from tests.simulation.books import content, require
 from tests.simulation.machine import Node, OpenQueue
 from tests.simulation.profile import Profile
-from tests.simulation.script import Script
+from tests.simulation.script import SEED, Script
 from tests.simulation.simulation import small_buffers
 from tests.simulation.verbs import MANY
 
@@ -22,8 +22,8 @@ Content = tuple[object, ...]
 class SmallStore:
     """What the first life of the script leaves, after a clean stop or after a kill with everything synced."""
 
-    def __init__(self, stopped: bool) -> None:
-        script = Script()
+    def __init__(self, stopped: bool, seed: int = SEED) -> None:
+        script = Script(seed=seed)
         with small_buffers(script.profile):
             script.first_life()
             for _ in range(3):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import random
-from itertools import combinations
+from functools import cache
+from itertools import combinations, product
 
 import pytest
 
@@ -17,21 +18,33 @@ from penstock.sim_files import FaultPlan, SimFiles, Survival
 from tests.simulation.damage import SmallStore, worst_flips
 from tests.simulation.machine import Node
 from tests.simulation.publishing import Token
-from tests.simulation.script import Script
+from tests.simulation.script import SEED, Script
 from tests.simulation.simulation import small_buffers
 from tests.simulation.verbs import MANY
 
 pytestmark = pytest.mark.slow
 
 STEP = int(os.environ.get("PENSTOCK_FLIP_STEP", "11"))
-STORES = {"stopped": SmallStore(True), "killed": SmallStore(False)}
+# What takes a blow here and there, and not one at every byte, is tried with other histories as well.
+SEEDS = (SEED, 130, 164, 210)
+FIRST_SEGMENT = "journal/00000001.pnj"
 # One flipped bit costs no more messages than this: those of a batch, or of one file of the index.
 MESSAGES_MAX = 6
 
 
-@pytest.fixture(params=STORES)
+@cache
+def small_store(seed: int, how: str) -> SmallStore:
+    return SmallStore(how == "stopped", seed)
+
+
+@pytest.fixture(params=["stopped", "killed"])
 def store(request: pytest.FixtureRequest) -> SmallStore:
-    return STORES[request.param]
+    return small_store(SEED, request.param)
+
+
+@pytest.fixture(params=product(SEEDS, ["stopped", "killed"]), ids="{0[1]}-{0[0]}".format)
+def any_store(request: pytest.FixtureRequest) -> SmallStore:
+    return small_store(*request.param)
 
 
 def test_an_undamaged_store_misses_nothing(store: SmallStore) -> None:
@@ -44,11 +57,11 @@ def test_a_flipped_bit_costs_few_messages_and_they_are_named(store: SmallStore) 
     assert max(worst.values()) <= MESSAGES_MAX, worst
 
 
-def test_a_flipped_bit_of_the_format_is_the_only_one_that_stops_a_start(store: SmallStore) -> None:
-    for path in store.paths():
-        files = store.files.copy()
-        files.flip(path, store.size(path) // 2, 3)
-        assert (store.check(files, f"a bit of {path}") < 0) == (path == "format")
+def test_a_flipped_bit_of_the_format_is_the_only_one_that_stops_a_start(any_store: SmallStore) -> None:
+    for path in any_store.paths():
+        files = any_store.files.copy()
+        files.flip(path, any_store.size(path) // 2, 3)
+        assert (any_store.check(files, f"a bit of {path}") < 0) == (path == "format")
 
 
 def test_a_file_may_end_anywhere(store: SmallStore) -> None:
@@ -60,37 +73,49 @@ def test_a_file_may_end_anywhere(store: SmallStore) -> None:
             assert missing <= store.kept_count()
 
 
-def test_a_block_of_zeros_is_named_where_it_costs_something(store: SmallStore) -> None:
-    for path in store.paths():
-        for offset in range(0, store.size(path), 512):
-            files = store.files.copy()
+def test_a_block_of_zeros_is_named_where_it_costs_something(any_store: SmallStore) -> None:
+    for path in any_store.paths():
+        for offset in range(0, any_store.size(path), 512):
+            files = any_store.files.copy()
             files.zero_block(path, offset, 512)
-            missing = store.check(files, f"zeros from {offset} on in {path}", path == store.tail())
-            assert missing <= store.kept_count()
+            missing = any_store.check(files, f"zeros from {offset} on in {path}", path == any_store.tail())
+            assert missing <= any_store.kept_count()
 
 
-def test_a_file_may_be_gone(store: SmallStore) -> None:
-    for path in store.paths():
-        files = store.files.copy()
+def test_a_file_may_be_gone(any_store: SmallStore) -> None:
+    for path in any_store.paths():
+        files = any_store.files.copy()
         files.delete(path)
-        assert store.check(files, f"{path} is gone", path == store.tail()) <= store.kept_count()
+        assert any_store.check(files, f"{path} is gone", path == any_store.tail()) <= any_store.kept_count()
 
 
-def test_two_files_may_be_swapped(store: SmallStore) -> None:
-    for one, other in combinations(store.paths(), 2):
+def test_two_files_may_be_swapped(any_store: SmallStore) -> None:
+    for one, other in combinations(any_store.paths(), 2):
         if one.rpartition(".")[2] == other.rpartition(".")[2]:
-            files = store.files.copy()
+            files = any_store.files.copy()
             files.swap(one, other)
-            missing = store.check(files, f"{one} and {other} are swapped", store.tail() in (one, other))
-            assert missing <= store.kept_count()
+            missing = any_store.check(files, f"{one} and {other} are swapped", any_store.tail() in (one, other))
+            assert missing <= any_store.kept_count()
 
 
-def test_both_checkpoints_damaged_is_a_refusal_that_says_what_to_do(store: SmallStore) -> None:
-    files = store.files.copy()
-    for path in store.paths():
+def test_both_checkpoints_damaged_is_a_refusal_that_says_what_to_do(any_store: SmallStore) -> None:
+    files = any_store.files.copy()
+    for path in any_store.paths():
         if path.startswith("checkpoint/"):
             files.flip(path, 50, 0)
-    assert store.check(files, "both checkpoints") == -1
+        elif path == FIRST_SEGMENT:
+            # A journal that has its beginning needs no checkpoint.
+            files.delete(path)
+    assert any_store.check(files, "both checkpoints") == -1
+
+
+def test_a_segment_may_end_anywhere_whatever_the_history(any_store: SmallStore) -> None:
+    """The segment in which replay begins is one of them, and it may end in front of that place."""
+    for path in any_store.paths():
+        for size in range(0, any_store.size(path) if path.startswith("journal/") else 0, 16 * STEP):
+            files = any_store.files.copy()
+            files.truncate_durable(path, size)
+            any_store.check(files, f"{path} cut to {size} bytes", path == any_store.tail())
 
 
 # --- bodies that look like something else ---------------------------------------------------------------
@@ -107,7 +132,7 @@ def hostile_bodies(store: SmallStore) -> list[bytes]:
 
 def test_a_body_may_look_like_anything() -> None:
     """Even like a batch of this very journal: nothing but its place makes a batch of it."""
-    store = STORES["killed"]
+    store = small_store(SEED, "killed")
     script = Script()
     files = SimFiles(FaultPlan(Survival.ANYTHING))
     with small_buffers(script.profile):

@@ -267,9 +267,8 @@ class _Walk:
             self._settle_damage(first_lsn, first_lsn <= self._end.next_lsn)
         elif first_lsn > self._end.next_lsn:
             is_missing = number > self._last_segment + 1
-            self._rotten(
-                number - 1 if is_missing else self._last_segment, 0 if is_missing else self._last_end, 0, first_lsn
-            )
+            lost_segment, lost_pos = (number - 1, 0) if is_missing else (self._last_segment, self._last_end)
+            self._lost_end(lost_segment, lost_pos, 0, first_lsn)
 
     def _bad_end(self, reader: SegmentReader, pos: int, is_newest: bool) -> None:
         size = reader.size - pos
@@ -293,7 +292,7 @@ class _Walk:
         first_lsn = self._end.next_lsn
         for segment, pos, size in self._damage:
             if not was_cut:
-                self._rotten(segment, pos, size, next_lsn)
+                self._lost_end(segment, pos, size, next_lsn)
                 self._end.next_lsn = first_lsn
             elif size > 0:
                 self._end.torn.append(TornTail(segment, pos, size, first_lsn))
@@ -305,4 +304,12 @@ class _Walk:
         is_behind = pos + size > self._from_pos or pos == self._from_pos
         if segment > self._from_segment or is_behind:
             self._end.rotten.append(RottenRange(segment, pos, size, self._end.next_lsn, next_lsn))
+        self._end.next_lsn = next_lsn
+
+    def _lost_end(self, segment: int, pos: int, size: int, next_lsn: int) -> None:
+        """As `_rotten`, up to the end of a segment. Where that was nobody knows: the file may be shorter than it was.
+
+        So the replay may have begun there, wherever the bytes end that are left.
+        """
+        self._end.rotten.append(RottenRange(segment, pos, size, self._end.next_lsn, next_lsn))
         self._end.next_lsn = next_lsn

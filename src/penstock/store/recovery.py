@@ -176,7 +176,14 @@ def really_rotten(end: ReplayEnd, from_lsn: int = 0) -> list[RottenRange]:
 
     Events below `from_lsn` are known from elsewhere.
     """
-    return [lost for lost in end.rotten if lost.next_lsn > max(lost.first_lsn, from_lsn) or lost.bytes > FIRST_BATCH_AT]
+    return [lost for lost in end.rotten if _has_cost_events(lost, from_lsn)]
+
+
+def _has_cost_events(lost: RottenRange, from_lsn: int) -> bool:
+    if lost.next_lsn > lost.first_lsn:
+        return lost.next_lsn > from_lsn
+    # No batch behind it says what it was.
+    return lost.bytes > 0 and lost.pos + lost.bytes > FIRST_BATCH_AT
 
 
 def _newest_good(files: Files, report: list[str]) -> tuple[Checkpoint | None, list[int]]:

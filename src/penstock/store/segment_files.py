@@ -15,7 +15,8 @@ Invariants
   2. A file in `_syncing` is not closed, also when it is removed.
   3. No file is held across the opening of another: the second may cost the first its handle.
   4. A head is believed only if its CRC is right, and used only if number, slots per file and queue fit. A file whose
-     head is damaged is not read; whoever writes to it next begins it anew.
+     head is damaged, or is that of another file, is not read; whoever writes to it next begins it anew. So no file
+     keeps a queue from going on: what stood in it has no slot or record any more, and is lost by name.
 
 A crash may leave a file without a whole head, or with its name lost, if it was never synced. No checkpoint names such a
 file; recovery removes the files that the checkpoint does not name. This module does not know slots or records.
@@ -44,10 +45,6 @@ Post = Callable[[Callable[[], None]], None]
 
 class BadFile(StoreError):
     """The head of a file is damaged, or is that of another file."""
-
-
-class BadHead(BadFile):
-    """The head of a file is damaged. A crash does that too, to a file that was new."""
 
 
 def run_at_once(work: Callable[[], None]) -> None:
@@ -119,10 +116,10 @@ class SegmentFiles(HandleOwner):
         return file
 
     def before_writing(self, number: int) -> File | None:
-        """The file as the next writer finds it; None when he begins a new one. That is so with a damaged head, too."""
+        """The file as the next writer finds it; None when he begins a new one. So he does if it cannot be used, too."""
         try:
             return self.reader(number)
-        except BadHead:
+        except BadFile:
             return None
 
     def _make(self, number: int) -> File:
@@ -141,7 +138,7 @@ class SegmentFiles(HandleOwner):
         path = self.path(number)
         magic, version, slots, first_seq_id, owner = _HEAD.unpack_from(head)
         if magic != self._magic or _CRC.unpack_from(head, FILE_HEAD_BYTES - 4)[0] != crc32(head[:-4]):
-            raise BadHead(f"the head of {path} is damaged")
+            raise BadFile(f"the head of {path} is damaged")
         if version != VERSION:
             raise UnknownVersion(
                 f"{path} has format version {version}, and this penstock reads version {VERSION}: start the version of"

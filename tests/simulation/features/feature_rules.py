@@ -14,7 +14,7 @@ from penstock.broker.companions import HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, compan
 from penstock.broker.x_death import death_count, entries_of
 from tests.simulation.books import Broken, require
 from tests.simulation.features.feature_books import Copy, Picture, is_over, messages
-from tests.simulation.features.feature_profile import DEDUP_HEADER, FAN, VALUE_HEADER, Topology
+from tests.simulation.features.feature_profile import FAN, VALUE_HEADER, Topology
 
 REASONS = (b"rejected", b"expired", b"maxlen", b"delivery_limit")
 COUNT_HEADER = "x-delivery-count"
@@ -172,8 +172,6 @@ class Rules:
         if (mid, target) in facts.duplicates and not (spec.refuses and mid in facts.refused):
             return Fate(may_vanish=True)
         fate = self._arriving(target, frozenset(), mid, False, True)
-        if spec.dedup_count and self._is_forestalled(mid, target):
-            fate.may_vanish = True
         if not spec.refuses or mid not in facts.refused:
             return fate
         is_alone = len(facts.published[mid]) == 1
@@ -184,12 +182,6 @@ class Rules:
                 fate = self._dying(target, frozenset(), mid)
         fate.may_vanish = True
         return fate
-
-    def _is_forestalled(self, mid: int, target: str) -> bool:
-        """Whether another message with its key came there in this step: what it has pushed out of another queue."""
-        keys = {copy.value(DEDUP_HEADER) for copy in messages(self._after) if copy.mid == mid}
-        came = [copy for copy in messages(self._after) if copy.queue == target and not self._was_there(copy)]
-        return any(copy.mid != mid and copy.value(DEDUP_HEADER) in keys for copy in came)
 
     def _leaving(self, copy: Copy) -> Fate:
         facts = self._facts

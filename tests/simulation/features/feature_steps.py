@@ -14,7 +14,7 @@ from penstock.wire.properties import Properties, encode_properties
 from tests.simulation.books import require
 from tests.simulation.features.feature_books import Copy, is_over
 from tests.simulation.features.feature_driver import FeatureDriver, Token
-from tests.simulation.features.feature_machine import Inbox
+from tests.simulation.features.feature_machine import Inbox, shelf_of
 from tests.simulation.features.feature_profile import (
     DEDUP_HEADER,
     FAN,
@@ -97,12 +97,16 @@ class Steps(FeatureDriver):
             queue.publish(envelope, [self.bodies[mid] for mid in mids], token)
 
     def _is_duplicate(self, queue: Queue, headers: Table) -> bool:
-        """By what the companion has, which is what a crash leaves."""
-        window = self.picture.get(companion_name(DEDUP, queue.name))
+        """By what the companion has, which is what a crash leaves.
+
+        By what it has now: another message with this key, that this one has pushed out of a queue which it came to
+        first, may have died into this queue a moment ago.
+        """
+        window = self.node.vhost.companions.find(DEDUP, queue.name)
         value = headers.get(DEDUP_HEADER, ("V", None))[1]
         if window is None or not isinstance(value, bytes):
             return False
-        return window.known_key(b"S" + value, self.clock.wall_ms())
+        return shelf_of(window).known_key(b"S" + value, self.clock.wall_ms())
 
     def _envelope(
         self, exchange: str, key: str, headers: Table, mode: int, priority: int, expiration: str | None

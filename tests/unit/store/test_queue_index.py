@@ -250,6 +250,23 @@ def test_a_slot_of_another_message_is_not_taken_for_this_one(files: SimFiles) ->
     assert index.damaged == [1]
 
 
+def test_files_that_are_swapped_cost_their_slots_and_keep_nobody_from_writing(files: SimFiles) -> None:
+    index = make_index(files)
+    index.write(0, slots_of(0, 2 * SLOTS))
+    sync(index)
+    files.swap(FIRST, SECOND)
+    later = make_index(files)
+    for start in (0, SLOTS):
+        with pytest.raises(StoreError, match="under another file's name"):
+            later.read(start, start + SLOTS)
+    later.write(1, slots_of(1, 2, QUEUE_STORE))
+    assert later.read(0, SLOTS) == [None, *slots_of(1, 2, QUEUE_STORE), None]
+    sync(later)
+    assert make_index(files).read(0, SLOTS) == [None, *slots_of(1, 2, QUEUE_STORE), None]
+    with pytest.raises(StoreError, match="under another file's name"):
+        later.read(SLOTS, 2 * SLOTS)
+
+
 def test_an_index_file_that_lost_its_end_has_lost_those_slots_only(files: SimFiles) -> None:
     index = make_index(files)
     index.write(0, slots_of(0, SLOTS))

@@ -108,6 +108,30 @@ def test_a_file_under_another_files_name_is_refused() -> None:
         house.segment_files().reader(1)
 
 
+def test_a_file_of_another_place_does_not_stop_a_writer_who_begins_it_anew() -> None:
+    house = House()
+    house.write(1, b"one")
+    house.write(2, b"two")
+    house.disk.swap(house.files.path(1), house.files.path(2))
+    house.files = house.segment_files()
+    assert house.files.before_writing(1) is None
+    house.write(1, b"new")
+    assert text_at(house.segment_files(), 1) == b"new"
+    with pytest.raises(BadFile, match="the file of the messages from 4 on"):
+        house.segment_files().reader(2)
+
+
+def test_a_file_of_a_later_format_is_not_begun_anew() -> None:
+    house = House()
+    house.write(1, b"data")
+    head = house.disk.contents()[house.files.path(1)][:FILE_HEAD_BYTES]
+    later = head[:4] + pack("<I", 2) + head[8:-4]
+    house.disk.open(house.files.path(1)).pwrite([later + pack("<I", crc32(later))], 0)
+    with pytest.raises(UnknownVersion):
+        house.segment_files().writer(1)
+    assert house.disk.contents()[house.files.path(1)].endswith(b"data")
+
+
 @pytest.mark.parametrize("size", [0, 1, FILE_HEAD_BYTES - 1])
 def test_a_file_that_a_crash_left_without_a_whole_head_is_made_anew(size: int) -> None:
     house = House()
