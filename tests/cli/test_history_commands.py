@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from penstock.cli.main import main
 from penstock.cli.serve import set_history
 from penstock.config import Config
 from penstock.errors import StartupError
+from penstock.history.folder_log import FolderLog
 from penstock.os_files import OsFiles
 from penstock.store.reader_cursors import LSN_MAX, READERS_MAX, read_cursors, write_cursor
 from penstock.testing import Broker
 from tests.cli.conftest import Serve
+from tests.history.small_broker import wait_for_all
 from tests.interop.deadline import wait_until
 from tests.server.amqp_client import Client
 
@@ -226,7 +229,9 @@ def test_the_same_is_said_over_http(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="uvicorn is not installed (pip install penstock[http])")
     with Broker(Config(http_port=0), data_dir=tmp_path) as broker:
         publish(broker)
-        wait_until(lambda: status_with(str(tmp_path), MESSAGES), "all messages are shown")
+        with closing(FolderLog(str(tmp_path))) as log:
+            # Not the messages alone: nothing may be added between two questions.
+            wait_for_all(broker, log)
         url = f"http://127.0.0.1:{broker.call(lambda server: server.http_port)}"
         write_cursor(OsFiles(str(tmp_path)), "a/b 'c'", 3, 1)
         for command in ("readers", "segments"):

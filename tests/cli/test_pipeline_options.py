@@ -16,6 +16,7 @@ from penstock.errors import StartupError
 pytest.importorskip("pyspark", reason="needs Spark: pip install 'penstock[pipeline]'")
 
 from penstock.pipeline.spark_errors import LINE_MAX, check_master, in_words
+from tests.history.small_broker import http_broker, http_port
 
 COMMANDS = ("archive", "refine", "run", "report", "replay", "reconcile", "triage", "forecast", "maintain", "status")
 WITH_SPARK = ("archive", "refine", "run", "replay", "reconcile", "triage")
@@ -169,6 +170,33 @@ def test_a_broker_that_does_not_answer_is_told(
     assert f"the broker at {url} does not answer" in said
     assert "--http-port" in said
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_password_that_is_wrong_is_told(tmp_path: Path) -> None:
+    with http_broker(tmp_path / "data") as broker:
+        url = f"http://127.0.0.1:{http_port(broker)}"
+        for command in (("archive", "--lake", str(tmp_path / "lake")), ("replay", *BROKER), ("reconcile",)):
+            said = refused(*command, "--source", url, PENSTOCK_USER="guest", PENSTOCK_PASSWORD="wrong-secret")
+            assert "PENSTOCK_PASSWORD" in said
+            assert "wrong-secret" not in said
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("command", [("archive", "--once"), ("run",)])
+def test_a_lake_that_cannot_be_made_is_told(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "a file").touch()
+    given = ("--source", str(tmp_path), "--lake", str(tmp_path / "a file"))
+    assert "a file" in refused(*command, *given)
+
+
+def test_a_lake_keeps_its_format(tmp_path: Path) -> None:
+    from penstock.pipeline.lake.opening import Lake
+
+    (tmp_path / "journal").mkdir()
+    Lake(tmp_path / "lake", "parquet")
+    given = ("--source", str(tmp_path), "--lake", str(tmp_path / "lake"), "--format", "delta")
+    assert "has the format parquet" in refused("archive", "--once", *given)
 
 
 def test_a_folder_has_no_counters_to_compare(tmp_path: Path) -> None:

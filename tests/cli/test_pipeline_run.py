@@ -98,15 +98,15 @@ def pipeline_run(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]
 
 def test_run_archives_and_reports_as_messages_come_and_ends_when_it_is_asked(serve: Serve, tmp_path: Path) -> None:
     broker = serve("--port", "0").ready()
-    publish(broker.port, "first", b"one", b"two")
+    publish(broker.port, "orders-one", b"one", b"two")
     lake, page, log = tmp_path / "lake", tmp_path / "page.html", tmp_path / "run.log"
     given = ("--source", str(broker.data_dir), "--lake", str(lake), "--report", str(page))
     often = ("--every", "0.2", "--refine-every", "1", "--master", "local[1]", "--driver-memory", "512m")
     with pipeline_run(log, *given, *often) as process:
-        wait_for_report(page, "first", process, log)
+        wait_for_report(page, "orders-one", process, log)
         # What comes while it runs is reported, too.
-        publish(broker.port, "second", b"three")
-        wait_for_report(page, "second", process, log)
+        publish(broker.port, "orders-two", b"three")
+        wait_for_report(page, "orders-two", process, log)
         assert status_of(lake)["archive_running"] is True
         # As a terminal does it: to everybody in the group, Spark's processes included.
         os.killpg(process.pid, signal.SIGINT)

@@ -500,3 +500,17 @@ def test_a_folder_that_is_removed_while_it_is_read_is_an_error_and_not_an_empty_
     with pytest.raises(HistoryError, match="no folder"):
         log.state()
     log.close()
+
+
+def test_names_of_segments_walked_long_ago_are_given_up_and_found_again(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    log = FolderLog(str(tmp_path), names_max=1)
+    first = log.index(1)
+    assert first.queues
+    assert log.index(1) is first
+    log.index(2)
+    again = log.index(1)
+    assert again is not first
+    assert again == first
+    assert len(events_of(log)) == len(shown(tmp_path))
+    log.close()

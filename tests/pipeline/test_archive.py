@@ -16,6 +16,7 @@ from penstock.pipeline.jobs.archive import (
     ArchiveProgress,
     StreamFailed,
     archive,
+    check_checkpoint,
     checkpoint_of,
     committed_lsn,
     end_of,
@@ -25,6 +26,7 @@ from penstock.pipeline.jobs.archive import (
     reason_in,
     starting_lsn,
 )
+from penstock.pipeline.lake import half_batch
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.table import LakeError
 from tests.pipeline.archived import EVENTS_OF_A_LIFE, cursor_of, end_lsn, lsns_of, more, written
@@ -59,6 +61,72 @@ def test_a_checkpoint_begins_where_it_began_whatever_the_lake_has_by_now(tmp_pat
         checkpoint_of(lake).rename(tmp_path / "lost")
         assert starting_lsn(log, lake) == 5
     journal.close()
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_a_new_checkpoint_reads_a_batch_again_of_which_the_lake_has_a_half(tmp_path: Path, format: str) -> None:
+    journal = written(tmp_path / "data", 3)
+    lake = Lake(tmp_path / "lake", format)
+    bronze, poison = lake.table("bronze"), lake.table("poison")
+    poison.append(pending(poison, range(3, 4)), "query", 0)
+    bronze.append(pending(bronze, range(3)), "query", 0)
+    files = pending(poison, range(7, 8))
+    half_batch.note(lake, "query", 1, [*files, *pending(bronze, range(4, 7))])
+    poison.append(files, "query", 1)
+    # The process ends here, and somebody removes the checkpoint.
+    with closing(open_log(str(tmp_path / "data"))) as log:
+        assert starting_lsn(log, lake) == 4
+    assert lsns_read_without_penstock(poison, format) == [3]
+    assert lsns_read_without_penstock(bronze, format) == [0, 1, 2]
+    journal.close()
+
+
+def test_a_batch_that_is_whole_is_not_read_again(tmp_path: Path) -> None:
+    journal = written(tmp_path / "data", 3)
+    lake = Lake(tmp_path / "lake")
+    bronze, poison = lake.table("bronze"), lake.table("poison")
+    files = pending(poison, range(7, 8))
+    half_batch.note(lake, "query", 0, files)
+    poison.append(files, "query", 0)
+    bronze.append(pending(bronze, range(7)), "query", 0)
+    with closing(open_log(str(tmp_path / "data"))) as log:
+        assert starting_lsn(log, lake) == 8
+    assert lsns_read_without_penstock(poison, "delta") == [7]
+    journal.close()
+
+
+def checkpoint_with(lake: Lake, start: int, offsets: dict[int, str]) -> None:
+    folder = checkpoint_of(lake) / "offsets"
+    folder.mkdir(parents=True)
+    (checkpoint_of(lake) / "start.json").write_text(json.dumps({"lsn": start}))
+    for batch, text in offsets.items():
+        (folder / str(batch)).write_text(text)
+
+
+def test_a_checkpoint_that_is_older_than_the_lake_is_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    table = lake.table("bronze")
+    table.append(pending(table, range(20)), "query", 3)
+    check_checkpoint(lake)
+    checkpoint_with(lake, 0, {2: 'v1\n{}\n{"log_id": "x", "lsn": 15}'})
+    with pytest.raises(LakeError, match=r"events up to 19, and its checkpoint .* knows those below 15 alone"):
+        check_checkpoint(lake)
+    # It was begun, and the lake has it though Spark has not noted that it is done.
+    (checkpoint_of(lake) / "offsets" / "3").write_text('v1\n{}\n{"log_id": "x", "lsn": 21}')
+    check_checkpoint(lake)
+
+
+def test_a_checkpoint_that_a_power_cut_has_emptied_is_named(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    table = lake.table("bronze")
+    table.append(pending(table, range(20)), "query", 3)
+    checkpoint_with(lake, 0, {3: ""})
+    with pytest.raises(LakeError, match=r"offsets/3 is missing or damaged.* Remove the folder"):
+        check_checkpoint(lake)
+    (checkpoint_of(lake) / "commits").mkdir()
+    (checkpoint_of(lake) / "commits" / "4").write_text("")
+    with pytest.raises(LakeError, match="offsets/4 is missing"):
+        committed_lsn(checkpoint_of(lake))
 
 
 def test_the_command_has_the_options_of_the_job() -> None:

@@ -208,7 +208,7 @@ def test_copies_of_one_publish_are_not_published_to_their_exchange_again(
     ("given", "words"),
     [
         ({"lake": "somewhere"}, "from --lake or from --source: give one"),
-        ({"lake": "nowhere", "source": None}, "there is no lake in nowhere"),
+        ({"lake": "nowhere", "source": None}, "nowhere is no lake"),
         ({"rate_limit": 0.0}, "a rate is more than 0"),
         ({"name": "n" * 129}, "1 to 128 printable characters"),
         ({"broker": "http://x"}, "starts with amqp://"),

@@ -265,6 +265,7 @@ def test_a_segment_that_is_gone_says_so(broker: Broker) -> None:
         ("bytes=10-", 206),
         ("bytes=99999999-99999999", 416),
         ("bytes=9000000000000000000-9000000000000000001", 416),
+        ("bytes=9223372036854775806-9223372036854775807", 416),
     ],
 )
 def test_one_range_of_bytes_is_answered(broker: Broker, asked_for: str | None, status: int) -> None:
@@ -526,6 +527,22 @@ def test_bytes_that_are_no_request_do_no_harm(
     raw(broker, b"")
     assert ask(broker, HISTORY).status == 200
     assert not [record for record in caplog.records if record.name == "penstock.history" and record.exc_info]
+
+
+def test_a_body_that_goes_bad_behind_its_answer_is_cut_off_without_a_word(
+    own_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(("127.0.0.1", http_port(own_broker)), 20) as client:
+        client.sendall(b"PUT /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += client.recv(4096)
+        client.sendall(b"this is no chunk\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert ask(own_broker, HISTORY).status == 200
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_a_websocket_is_not_spoken(broker: Broker) -> None:

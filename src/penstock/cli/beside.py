@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
@@ -22,6 +23,7 @@ log = logging.getLogger("penstock.pipeline")
 AGAIN_S: Final = 30.0
 # Spark needs some seconds to end a batch.
 STOP_S: Final = 30.0
+KILLED_S: Final = 5.0
 # A line of a JVM in trouble can be long; the rest of it is not worth memory.
 LINE_BYTES_MAX: Final = 64 * 1024
 # Below the broker's own priority: archiving can wait, deliveries cannot.
@@ -61,14 +63,20 @@ class PipelineBeside:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        process.terminate()
+        # Whoever has ended a moment ago cannot be told any more, and the broker has to go on.
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
         try:
             # Its output is read on: a full pipe would hold it up.
             await asyncio.wait_for(process.communicate(), STOP_S)
         except TimeoutError:
             log.warning("the pipeline did not stop within %.0f s and is killed; it goes on where it was", STOP_S)
-            process.kill()
-            await process.wait()
+            # All of its group: a JVM that hangs outlives the Python that has started it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            # Not for ever: somebody outside the group could still have the pipe.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.communicate(), KILLED_S)
 
     async def _keep_running(self) -> None:
         while True:
@@ -92,9 +100,15 @@ class PipelineBeside:
                 continue
             if not line:
                 break
-            log.info("%s", line.decode("utf-8", "replace").rstrip())
+            log.info("%s", shown(line))
         code = await process.wait()
         log.warning("the pipeline has ended with exit code %d; it is started again in %.0f s", code, AGAIN_S)
+
+
+def shown(line: bytes) -> str:
+    """A line of the child: names of clients may be in it, and none of them may steer the terminal that shows it."""
+    text = line.decode("utf-8", "replace").rstrip()
+    return "".join([each if each.isprintable() or each == "\t" else ascii(each)[1:-1] for each in text])
 
 
 def be_nice() -> None:

@@ -139,7 +139,7 @@ def readers(source: str | None, user: str | None, as_json: bool) -> None:
         if reader.lost_events:
             click.echo(
                 f"penstock: {shown(reader.name)} has lost {reader.lost_events:,} events; raise --readers-limit of the"
-                f" broker, or let it read faster, or `penstock history forget {quote(reader.name)}`",
+                f" broker, or let it read faster, or `penstock history forget {quote(shown(reader.name))}`",
                 err=True,
             )
 

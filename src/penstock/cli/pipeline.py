@@ -109,6 +109,8 @@ def said() -> Iterator[None]:
         fail(in_words(error))
     except ImportError as error:
         fail(f"{MISSING} ({error})")
+    except OSError as error:
+        fail(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")
 
 
 @contextmanager

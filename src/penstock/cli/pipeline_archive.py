@@ -33,6 +33,10 @@ class Stop:
         self.asked = False
         # The process that started this one, if its end is ours.
         self._parent = parent
+        self.listen()
+
+    def listen(self) -> None:
+        """From now on signals ask. To be called again when Spark has started: it takes SIGINT for itself."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
 
@@ -93,6 +97,7 @@ def archive(
     with said():
         from penstock.pipeline.jobs.archive import ArchiveOptions
         from penstock.pipeline.jobs.archive import archive as work
+        from penstock.pipeline.lake.opening import Lake
 
         options = ArchiveOptions(
             source=needed(source),
@@ -108,7 +113,9 @@ def archive(
             master=master,
         )
         look_at_log(options.source, user)
+        Lake(lake, lake_format)
         with spark_for("archive", master, driver_memory) as spark:
+            stop.listen()
             result = work(spark, options, show_progress, stop)
     if sys.stderr.isatty():
         click.echo("", err=True)
@@ -131,7 +138,7 @@ def refine(lake: str, step_events: int, master: str, driver_memory: str, as_json
     """
     with said():
         from penstock.pipeline.jobs.refine import refine as work
-        from penstock.pipeline.report.minute_rows import open_lake
+        from penstock.pipeline.lake.opening import open_lake
 
         def shown(done: RefineResult) -> None:
             if sys.stderr.isatty():
@@ -177,11 +184,14 @@ def run(
         from penstock.pipeline.jobs.archive import ArchiveOptions
         from penstock.pipeline.jobs.run import RunOptions
         from penstock.pipeline.jobs.run import run as work
+        from penstock.pipeline.lake.opening import Lake
 
         archiving = ArchiveOptions(needed(source), lake, trigger_seconds=every_s, user=user, master=master)
         options = RunOptions(archiving, refine_every, page)
         look_at_log(archiving.source, user)
+        Lake(lake)
         with spark_for("pipeline", master, driver_memory) as spark:
+            stop.listen()
             work(spark, options, lambda text: click.echo(text, err=True), stop)
 
 

@@ -35,7 +35,7 @@ def report(
     """
     with said():
         from penstock.pipeline.jobs.report import report as work
-        from penstock.pipeline.report.minute_rows import open_lake
+        from penstock.pipeline.lake.opening import open_lake
         from penstock.pipeline.report.terminal import report_text
 
         try:
@@ -66,7 +66,7 @@ def forecast(
     with said():
         from penstock.pipeline.jobs.forecast import forecast as work
         from penstock.pipeline.jobs.forecast import forecast_text, limit_of
-        from penstock.pipeline.report.minute_rows import open_lake
+        from penstock.pipeline.lake.opening import open_lake
 
         try:
             known = dict(limit_of(text) for text in limits)

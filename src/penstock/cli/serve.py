@@ -278,9 +278,11 @@ async def _serve(config: Config, as_json: bool, pipeline: PipelineBeside | None)
     if pipeline is not None:
         pipeline.start()
     await stop.wait()
-    if pipeline is not None:
-        await pipeline.stop()
+    # Both at once: Spark may need longer than whoever stops a service waits before he kills it.
+    stopping = None if pipeline is None else loop.create_task(pipeline.stop())
     await server.stop()
+    if stopping is not None:
+        await stopping
     return server.disk_error
 
 

@@ -25,15 +25,18 @@ from penstock.store.reader_cursors import ReaderRefused, forget_cursor, log_id, 
 
 # A listing that changes under our hands is made again so often.
 _TRIES = 5
+# Of queues and consumers, remembered of segments that are complete. Short-lived consumers each have one.
+NAMES_MAX = 200_000
 
 
 class FolderLog(Log):
     """A data folder."""
 
-    def __init__(self, path: str, mark_bytes: int = MARK_BYTES) -> None:
+    def __init__(self, path: str, mark_bytes: int = MARK_BYTES, names_max: int = NAMES_MAX) -> None:
         self._files = ReadFiles(path)
         self._cursor_files = OsFiles(path)
         self._mark_bytes = mark_bytes
+        self._names_max = names_max
         self._segments = OpenSegments(self._files)
         self._bodies = SharedBodies(self._files)
         self._walks: dict[int, SegmentWalk] = {}
@@ -69,7 +72,9 @@ class FolderLog(Log):
         if offset < 0 or size < 0:
             raise HistoryError(f"{size} bytes from {offset} on are no part of a segment: neither can be negative")
         try:
-            return self._segments.reader(number).file.pread(size, offset)
+            file = self._segments.reader(number).file
+            # The system refuses to look for what is far behind the end.
+            return file.pread(size, offset) if offset < file.size() else b""
         except OSError as error:
             raise self._unreadable(error) from error
 
@@ -191,7 +196,19 @@ class FolderLog(Log):
             for queue_no, name in walk.queues.items():
                 if name["vhost_id"] is not None:
                     self._vhost_ids[queue_no] = name["vhost_id"]
+            if limit != NO_LIMIT:
+                self._forget_walks(number)
         return walk
+
+    def _forget_walks(self, kept: int) -> None:
+        """Give up what was walked first while there are too many names; it is walked again when somebody asks."""
+        count = sum(walk.name_count for walk in self._walks.values())
+        for number, walk in list(self._walks.items()):
+            if count <= self._names_max:
+                return
+            if walk.is_complete and number != kept:
+                count -= walk.name_count
+                del self._walks[number]
 
     def _proven_lsn(self) -> int:
         """What the newest checkpoint proves to be durable: after a clean stop this is all there is.

@@ -63,6 +63,10 @@ class SegmentWalk:
         self._prev_crc = -1
         self._index: SegmentIndex | None = None
 
+    @property
+    def name_count(self) -> int:
+        return len(self.queues) + len(self.consumers)
+
     def advance(self, reader: SegmentReader, limit: int = NO_LIMIT, proven_lsn: int = 0) -> None:
         """Go on to the last durable batch. `limit` is the first LSN of a later segment; NO_LIMIT when there is none.
 

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -38,6 +39,13 @@ class GuardedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._looking.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Bytes that are no request, maybe behind an answer: then no other one can follow, and nobody is told."""
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.transport.abort()
 
     def _look(self) -> None:
         """Cut it when since the last look no request has come and none was under way."""

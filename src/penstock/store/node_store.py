@@ -21,7 +21,7 @@ does with its messages, nor what definitions mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from errno import EDQUOT, ENOSPC
+from errno import EACCES, EDQUOT, ENOSPC, EPERM
 from functools import partial
 from typing import Final
 
@@ -149,8 +149,9 @@ class NodeStore:
             if not log_id(self.files):
                 make_log_id(self.files, self._random_int)
         except OSError as error:
-            # A full disk must not keep the node from starting: the next start gives the log an id.
-            if error.errno not in (ENOSPC, EDQUOT):
+            # A full disk must not keep the node from starting: the next start gives the log an id. Nor must readers
+            # that somebody else has made: nothing is removed meanwhile, and retention says why.
+            if error.errno not in (ENOSPC, EDQUOT, EACCES, EPERM):
                 raise
 
     def stop(self) -> None:

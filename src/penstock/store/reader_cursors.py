@@ -36,6 +36,8 @@ LOG_ID_PATH: Final = "readers/log-id"
 READERS_MAX: Final = 100
 NAME_CHARACTERS_MAX: Final = 128
 LSN_MAX: Final = 2**63 - 1
+_HEX: Final = "0123456789abcdef"
+_DIGEST_DIGITS: Final = 32
 _LOG_ID: Final = "log-id"
 _LOG_ID_DIGITS: Final = 32
 _LOG_ID_BITS: Final = 128
@@ -87,7 +89,7 @@ def read_cursors(files: Files) -> tuple[list[ReaderCursor], list[str]]:
             continue
         path = f"{FOLDER}/{file_name}"
         try:
-            cursor = _read_cursor(files, path) if file_name.endswith(_ENDING) else None
+            cursor = _read_cursor(files, path) if _is_cursor(file_name) else None
         except FileNotFoundError:
             # Forgotten meanwhile.
             continue
@@ -131,7 +133,7 @@ def write_cursor(files: Files, name: str, lsn: int, updated_us: int) -> bool:
         files.make_dir(FOLDER)
         files.sync_dir("")
     for file_name in file_names:
-        if file_name.startswith(digest) and file_name.endswith(_DRAFT_ENDING):
+        if _is_draft(digest, file_name):
             files.unlink(f"{FOLDER}/{file_name}")
     text = json.dumps({"name": name, "lsn": lsn, "updated_us": updated_us})
     _replace(files, f"{FOLDER}/{digest}-{lsn}-{updated_us}{_DRAFT_ENDING}", cursor_path(name), text.encode())
@@ -144,9 +146,10 @@ def forget_cursor(files: Files, name: str) -> bool:
     digest = _digest(name)
     found = False
     for file_name in files.list_dir(FOLDER):
-        if file_name.startswith(digest):
+        is_cursor = file_name == digest + _ENDING
+        if is_cursor or _is_draft(digest, file_name):
             files.unlink(f"{FOLDER}/{file_name}")
-            found = found or file_name.endswith(_ENDING)
+            found = found or is_cursor
     if found:
         files.sync_dir(FOLDER)
     return found
@@ -158,7 +161,7 @@ def log_id(files: Files) -> str:
         text = read_file(files, LOG_ID_PATH).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return ""
-    is_id = len(text) == _LOG_ID_DIGITS and not text.strip("0123456789abcdef")
+    is_id = len(text) == _LOG_ID_DIGITS and not text.strip(_HEX)
     return text if is_id else ""
 
 
@@ -172,7 +175,19 @@ def make_log_id(files: Files, random: Callable[[int], int]) -> str:
 
 
 def _digest(name: str) -> str:
-    return sha256(name.encode()).hexdigest()[:32]
+    return sha256(name.encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def _is_cursor(file_name: str) -> bool:
+    """Whether a reader may have it. Others are never opened: what they are called may not even be a path."""
+    stem = file_name.removesuffix(_ENDING)
+    return len(stem) == _DIGEST_DIGITS and stem != file_name and not stem.strip(_HEX)
+
+
+def _is_draft(digest: str, file_name: str) -> bool:
+    if not file_name.startswith(digest + "-") or not file_name.endswith(_DRAFT_ENDING):
+        return False
+    return not file_name[len(digest) : -len(_DRAFT_ENDING)].strip("-0123456789")
 
 
 def _name_of(cursor: ReaderCursor) -> str:

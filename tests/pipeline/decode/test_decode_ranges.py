@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.history.log import HistoryError, Log, SegmentGone
+from penstock.history.log import HistoryError, Log, SegmentGone, SegmentIndex
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import BehindRetention, LogRange, bytes_until, lsn_at_time, plan
 from penstock.pipeline.decode.request import Request
+from penstock.pipeline.source.known_indexes import KnownIndexes
 from tests.pipeline.decode.journals import EVERY_KIND, JournalFolder, Row, bodies, envelope, read_all, write_steps
 
 BEGIN_US = 1_700_000_000_000_000
@@ -85,6 +86,22 @@ def test_a_plan_is_the_same_each_time(house: JournalFolder) -> None:
     assert plan(one, 17, end - 9, 900) == plan(other, 17, end - 9, 900)
 
 
+@pytest.mark.parametrize("target_bytes", [1, 700, 1500, 4000])
+def test_a_plan_is_the_same_when_the_log_has_grown(tmp_path: Path, target_bytes: int) -> None:
+    # A batch of Spark that is made again has the same tasks with the same rows: keys of messages are made of both.
+    made = JournalFolder(tmp_path, segment_bytes=16_000)
+    log = made.log()
+    before: dict[int, list[tuple[int, int]]] = {}
+    for number in range(120):
+        write_steps(made, [("publish", [1, 2], 0, 0, [number % 90, 40], 0, -1, True), ("commit",)])
+        end = log.state().end_lsn
+        before[end] = [(part.from_lsn, part.to_lsn) for part in plan(log, 0, end, target_bytes)]
+    made.finish()
+    for end, ranges in before.items():
+        assert [(part.from_lsn, part.to_lsn) for part in plan(log, 0, end, target_bytes)] == ranges
+    log.close()
+
+
 def test_a_range_can_be_sent_to_another_process(log: Log) -> None:
     ranges = plan(log, 3, 30)
     assert pickle.loads(pickle.dumps(ranges)) == ranges
@@ -119,6 +136,33 @@ def test_a_reader_behind_retention_is_told_so(house: JournalFolder, tmp_path: Pa
     assert (caught.value.from_lsn, caught.value.first_lsn) == (0, first)
     assert isinstance(caught.value, HistoryError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+class Retention(KnownIndexes):
+    """Removes a segment after the log was listed and before it is looked into."""
+
+    def __init__(self, log: Log, segment: Path) -> None:
+        super().__init__(log)
+        self._segment = segment
+
+    def index(self, number: int) -> SegmentIndex:
+        self._segment.unlink(missing_ok=True)
+        return super().index(number)
+
+
+def test_a_segment_that_goes_while_a_plan_is_made_is_lost_as_any_other(house: JournalFolder, tmp_path: Path) -> None:
+    whole = read_all(house.log(), Request())
+    end = house.log().state().end_lsn
+    log = Retention(house.log(), tmp_path / "journal" / "00000001.pnj")
+    ranges = plan(log, 3, end, fail_on_data_loss=False)
+    first = log.state().first_lsn
+    assert ranges.lost_events == first - 3 > 0
+    assert read_all(log, Request(), ranges) == [row for row in whole if row["lsn"] >= first]
+    log = Retention(house.log(), tmp_path / "journal" / "00000002.pnj")
+    assert bytes_until(log, first, 1) > log.state().first_lsn > first
+    log = Retention(house.log(), tmp_path / "journal" / "00000003.pnj")
+    with pytest.raises(BehindRetention):
+        plan(log, log.state().first_lsn, end)
 
 
 def test_a_reader_that_does_not_mind_goes_on_and_knows_how_much_it_lost(house: JournalFolder, tmp_path: Path) -> None:

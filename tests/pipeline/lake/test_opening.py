@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.jobs import maintain, refine
+from penstock.pipeline.lake.opening import Lake, open_lake
 from penstock.pipeline.lake.table import LakeError
 
 
@@ -57,3 +59,30 @@ def test_a_lake_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     about.write_text(json.dumps({"format": "delta", "version": 2, "log_id": ""}))
     with pytest.raises(LakeError, match="another version"):
         Lake(tmp_path)
+
+
+def test_a_lake_that_is_not_there_is_not_made_by_who_looks_for_it(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="nothing is no lake: `penstock pipeline archive` makes one"):
+        open_lake(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    Lake(tmp_path / "lake", "parquet")
+    assert open_lake(tmp_path / "lake").format == "parquet"
+
+
+def test_a_lake_whose_own_file_is_damaged_is_left_alone(tmp_path: Path) -> None:
+    Lake(tmp_path)
+    about = tmp_path / "_penstock" / "lake.json"
+    for damaged in (b"", b'{"format": "delta", "ver', b"\xff\xfe"):
+        about.write_bytes(damaged)
+        with pytest.raises(LakeError, match=r"lake\.json is damaged"):
+            Lake(tmp_path)
+        assert about.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("main", [refine.main, maintain.main])
+def test_jobs_that_go_on_with_a_lake_do_not_make_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], main: Callable[[list[str]], int]
+) -> None:
+    assert main(["--lake", str(tmp_path / "nothing")]) == 1
+    assert "nothing is no lake" in capsys.readouterr().err
+    assert not (tmp_path / "nothing").exists()

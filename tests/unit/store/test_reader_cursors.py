@@ -161,6 +161,20 @@ def test_a_file_under_the_wrong_name_counts_for_nothing() -> None:
     assert read_cursors(files) == ([], [cursor_path("other")])
 
 
+@pytest.mark.parametrize("ending", [": copy.json", "\\.json", ":.tmp", "-1:2.tmp"])
+def test_files_whose_names_are_no_paths_of_ours_are_left_alone(tmp_path: Path, ending: str) -> None:
+    files = OsFiles(tmp_path)
+    write_cursor(files, "lake", 1, 1)
+    stem = cursor_path("lake").removesuffix(".json")
+    (tmp_path / f"{stem}{ending}").write_bytes(b"{}")
+    cursors, strange = read_cursors(files)
+    assert [cursor.lsn for cursor in cursors] == [1]
+    assert strange == ([f"{stem}{ending}"] if ending.endswith(".json") else [])
+    assert write_cursor(files, "lake", 2, 2)
+    assert forget_cursor(files, "lake")
+    assert (tmp_path / f"{stem}{ending}").exists()
+
+
 def test_a_cursor_that_cannot_be_read_is_an_error_and_not_a_reader_less() -> None:
     files = new_disk()
     write_cursor(files, "lake", 1, 1)
@@ -262,3 +276,10 @@ def test_a_full_disk_does_not_keep_a_node_without_an_id_from_starting() -> None:
     assert log_id(files) == ""
     open_node(files).stop()
     assert log_id(files) != ""
+
+
+@pytest.mark.parametrize("call", ["open", "create"])
+def test_readers_without_permission_do_not_keep_a_node_from_starting(call: str) -> None:
+    files = new_disk()
+    files.plan.fail(errno.EACCES, call, "readers/")
+    open_node(files).stop()

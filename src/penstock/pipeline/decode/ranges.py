@@ -10,14 +10,19 @@ What it does not do: read rows, or open logs.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from penstock.history.log import HistoryError, Log, Mark, SegmentIndex, SegmentInfo
+from penstock.history.log import HistoryError, Log, Mark, SegmentGone, SegmentIndex, SegmentInfo
 from penstock.journal.format import FIRST_BATCH_AT, BatchHeader, decode_header
 from penstock.pipeline.decode.request import Request
 
 TARGET_BYTES: Final = 16 * 1024 * 1024
+_TRIES: Final = 4
+
+T = TypeVar("T")
 
 
 class BehindRetention(HistoryError):
@@ -63,7 +68,21 @@ def plan(
     fail_on_data_loss: bool = True,
 ) -> Plan:
     """Cut [from_lsn, to_lsn) into ranges of about `target_bytes`. BehindRetention when its beginning is gone."""
-    request = request if request is not None else Request()
+    wanted = request if request is not None else Request()
+    return _again_when_gone(lambda: _planned(log, from_lsn, to_lsn, target_bytes, wanted, fail_on_data_loss))
+
+
+def _again_when_gone(work: Callable[[], T]) -> T:
+    """Segments that are removed after the log was listed are not in the next listing."""
+    for _ in range(_TRIES):
+        with suppress(SegmentGone):
+            return work()
+    return work()
+
+
+def _planned(
+    log: Log, from_lsn: int, to_lsn: int, target_bytes: int, request: Request, fail_on_data_loss: bool
+) -> Plan:
     state = log.state()
     ranges = Plan()
     if from_lsn < min(state.first_lsn, to_lsn):
@@ -101,7 +120,9 @@ def _cut(
             continue
         last = ranges[-1] if ranges else None
         goes_on = last is not None and last.to_pos == mark.pos and last.to_lsn == from_lsn
-        if last is not None and goes_on and to_pos - last.from_pos <= target_bytes:
+        # Where the stretch begins decides, not where it ends: the last one of a log grows, and the same events must be
+        # cut in the same way each time. Keys of messages that a sink publishes are made of task and row.
+        if last is not None and goes_on and mark.pos - last.from_pos < target_bytes:
             ranges[-1] = LogRange(segment.number, last.from_pos, to_pos, last.from_lsn, to_lsn)
         else:
             ranges.append(LogRange(segment.number, mark.pos, to_pos, from_lsn, to_lsn))
@@ -157,6 +178,10 @@ def bytes_until(log: Log, from_lsn: int, max_bytes: int) -> int:
 
     At least one batch, however large it is; the end of the log when there is less.
     """
+    return _again_when_gone(lambda: _bytes_until(log, from_lsn, max_bytes))
+
+
+def _bytes_until(log: Log, from_lsn: int, max_bytes: int) -> int:
     state = log.state()
     left = max_bytes
     begin = reached = max(from_lsn, state.first_lsn)

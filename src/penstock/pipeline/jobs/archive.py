@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import StartupError
 from penstock.history.log import HistoryError, Log
 from penstock.history.opening import open_log
-from penstock.pipeline.lake import durable
+from penstock.pipeline.lake import durable, half_batch
 from penstock.pipeline.lake.opening import FORMATS, Lake
 from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.lake.table import LakeError
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 1
 REASON_MAX: Final = 2000
+_REMOVE_CHECKPOINT: Final = "Remove the folder of the checkpoint: a new one begins behind the last event of the lake"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ def archive(
     lake = Lake(options.lake, options.format)
     with closing(open_log(options.source, options.user, options.password)) as log, only_one(lake):
         lake.bind(log.state().log_id)
+        check_checkpoint(lake)
         watch = Watch(log, lake, options.reader)
         query = start(spark, options, lake, starting_lsn(log, lake))
         try:
@@ -186,6 +188,7 @@ def starting_lsn(log: Log, lake: Lake) -> int:
     path = checkpoint_of(lake) / "start.json"
     found = durable.read_json(path)
     if found is None:
+        half_batch.undo(lake)
         end = end_of(lake)
         found = {"lsn": log.state().first_lsn if end is None else end}
         durable.replace_json(path, found)
@@ -201,16 +204,42 @@ def end_of(lake: Lake) -> int | None:
 def committed_lsn(checkpoint: Path) -> int | None:
     """Behind the last event of the last batch that Spark has noted as done; None when there is none."""
     batch = last_batch(checkpoint)
-    if batch < 0:
-        return None
-    # Its lines: a version, metadata, and the offset of each source.
-    lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
-    return int(json.loads(lines[-1])["lsn"])
+    return None if batch < 0 else _offset_lsn(checkpoint, batch)
 
 
-def last_batch(checkpoint: Path) -> int:
-    """The last batch that Spark has noted as done; -1 for none."""
-    folder = checkpoint / "commits"
+def check_checkpoint(lake: Lake) -> None:
+    """LakeError when the lake has events that the checkpoint knows nothing of.
+
+    Spark notes how far a batch goes before it begins. If the note is gone, because an older copy was brought back or
+    the power failed, Spark would make other batches under numbers that the tables have seen.
+    """
+    checkpoint, end = checkpoint_of(lake), end_of(lake)
+    start = durable.read_json(checkpoint / "start.json")
+    if start is None or end is None:
+        return
+    begun = last_batch(checkpoint, "offsets")
+    known = int(start["lsn"]) if begun < 0 else _offset_lsn(checkpoint, begun)
+    if end > known:
+        raise LakeError(
+            f"the lake {lake.path} has events up to {end - 1}, and its checkpoint {checkpoint} knows those below"
+            f" {known} alone: it is older than the lake. {_REMOVE_CHECKPOINT}"
+        )
+
+
+def _offset_lsn(checkpoint: Path, batch: int) -> int:
+    """Where a batch ends. LakeError when Spark's note of it cannot be read."""
+    path = checkpoint / "offsets" / str(batch)
+    try:
+        # Its lines: a version, metadata, and the offset of each source.
+        return int(json.loads(path.read_text(encoding="utf-8").splitlines()[-1])["lsn"])
+    except (OSError, ValueError, LookupError, TypeError):
+        # Spark does not sync its files: after a power cut they may be empty.
+        raise LakeError(f"{path} is missing or damaged, perhaps by a power cut. {_REMOVE_CHECKPOINT}") from None
+
+
+def last_batch(checkpoint: Path, notes: str = "commits") -> int:
+    """The last batch that Spark has noted as done, or with "offsets" as begun; -1 for none."""
+    folder = checkpoint / notes
     if not folder.is_dir():
         return -1
     return max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=-1)

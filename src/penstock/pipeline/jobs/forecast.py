@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from penstock.pipeline.lake.opening import open_lake
 from penstock.pipeline.lake.table import LakeError
 from penstock.pipeline.report import wording
-from penstock.pipeline.report.minute_rows import open_lake, read_span
+from penstock.pipeline.report.minute_rows import read_span
 from penstock.pipeline.report.outlook import QueueOutlook, outlook
 from penstock.pipeline.report.terminal import TextColumn, text_table
 

@@ -4,7 +4,8 @@ For each table, in this order: retention, which takes away whole files; compacti
 earlier versions of `refine` had written. It may run beside the other jobs. Where one of them is faster, a table stays
 as it is until the next time.
 
-Events that `refine` has not seen yet are never removed, however old they are.
+Events that `refine` has not seen yet are never removed, however old they are; in a lake that was never refined, age
+decides alone.
 
 It needs no Spark.
 """
@@ -18,12 +19,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.file_table import FileTable, groups_to_compact
-from penstock.pipeline.lake.opening import TABLES, Lake
+from penstock.pipeline.lake.opening import TABLES, Lake, open_lake
 from penstock.pipeline.lake.statistics import as_statistic
 from penstock.pipeline.lake.table import LakeError, TableFile
 
@@ -75,9 +75,7 @@ def maintain(options: MaintainOptions, now: datetime | None = None) -> Maintenan
     for name, days in options.keep_days.items():
         if name not in TABLES or days < 0:
             raise LakeError(f"keep days for {name!r}: {days:g}; the tables are {', '.join(TABLES)}, days are 0 or more")
-    if not (Path(options.lake) / "_penstock" / "lake.json").exists():
-        raise LakeError(f"{options.lake} is no lake")
-    lake = Lake(options.lake)
+    lake = open_lake(options.lake)
     at = now or datetime.now(UTC)
     tables = tuple(maintain_table(lake, name, options, at) for name in TABLES)
     return Maintenance(options.dry_run, tables, remove_old_lives(lake, options.dry_run))

@@ -25,12 +25,11 @@ from penstock.history.http_log import HttpLog
 from penstock.history.log import HistoryError, Log, LogState
 from penstock.history.opening import open_log
 from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.lake.opening import Lake, open_lake
 from penstock.pipeline.reconcile.counting import exactly, held
 from penstock.pipeline.reconcile.postgres import recount, repair
 from penstock.pipeline.reconcile.result import BROKER, Difference, Reconciliation, compare
 from penstock.pipeline.refine import progress
-from penstock.pipeline.report.minute_rows import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import StartupError
 from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.lake.opening import Lake, open_lake
 from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.lake.table import LakeError
 from penstock.pipeline.refine import progress
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = RefineOptions(**vars(parser().parse_args(arguments)))
     try:
-        lake = Lake(options.lake)
+        lake = open_lake(options.lake)
         spark = spark_session("penstock refine", options.master)
         try:
             result = refine(spark, lake, max_events_per_step=options.max_events_per_step)

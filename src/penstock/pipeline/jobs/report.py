@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.pipeline.lake.opening import open_lake
 from penstock.pipeline.lake.table import LakeError
-from penstock.pipeline.report.minute_rows import open_lake, read_span
+from penstock.pipeline.report.minute_rows import read_span
 from penstock.pipeline.report.page import html_page
 from penstock.pipeline.report.summary import Report, summarise
 from penstock.pipeline.report.terminal import report_text

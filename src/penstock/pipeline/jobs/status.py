@@ -14,10 +14,9 @@ from penstock.history.opening import open_log
 from penstock.pipeline.jobs.archive import progress_of
 from penstock.pipeline.jobs.reconcile import note_file
 from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.opening import TABLES, Lake
+from penstock.pipeline.lake.opening import TABLES, Lake, open_lake
 from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.refine import progress
-from penstock.pipeline.report.minute_rows import open_lake
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """A Delta table, written through `deltalake`: no jars, no JVM.
 
 Executors have written the files; a transaction moves them out of `_pending` and names them in the table's log, together
-with (application, version). The log entry is one file that is created once, so a transaction is there or is not.
+with (application, version). The log entry is one file that is created once, so a transaction is there or is not. It is
+synced afterwards, which `deltalake` does not do: whoever hears that it is there may forget the rows.
 
 `deltalake` lets two writers remove the same file, and would then have the rows of both. So a transaction that removes
 files also counts up the version of an application of its own, `penstock-rewrites`: two that counted from the same
@@ -67,7 +68,9 @@ class DeltaTable(FileTable):
         return [*self._old_pending(older_than_hours), *there]
 
     def _commit(self, change: Change) -> bool:
-        table = self._open() or self._create(change)
+        opened = self._open()
+        known = -1 if opened is None else opened.version()
+        table = opened or self._create(change)
         marks = []
         if change.application is not None:
             if _version(table, change.application) >= change.version:
@@ -86,6 +89,7 @@ class DeltaTable(FileTable):
             RemoveAction(relative(file.path, self._folder), rows_change, now, file.bytes, {}) for file in change.removes
         ]
         self._write(table, actions, marks)
+        self._sync_log(known)
         return True
 
     def _write(
@@ -98,6 +102,19 @@ class DeltaTable(FileTable):
             raise conflict(self.folder) from error
         except DeltaError as error:
             raise LakeError(f"the Delta table {self.folder} refuses a transaction: {error}") from error
+
+    def _sync_log(self, known: int) -> None:
+        """What came into the log behind the version that was known is on disk."""
+        log = self._folder / "_delta_log"
+        version = known + 1
+        while (log / f"{version:020d}.json").exists():
+            for made in (log / f"{version:020d}.json", log / f"{version:020d}.checkpoint.parquet"):
+                if made.exists():
+                    durable.sync_file(made)
+            version += 1
+        if (log / "_last_checkpoint").exists():
+            durable.sync_file(log / "_last_checkpoint")
+        durable.sync_folder(log)
 
     def _add(self, file: NewFile, rows_change: bool) -> AddAction:
         """Move the file to its place. Nobody sees it there before the log names it."""

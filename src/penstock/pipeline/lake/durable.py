@@ -15,6 +15,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from penstock.pipeline.lake.table import LakeError
+
 
 def sync_folder(folder: Path) -> None:
     """Names that came, went or changed in the folder are durable."""
@@ -37,7 +39,9 @@ def sync_file(path: Path) -> None:
 def make_folder(path: Path) -> None:
     """The folder is there, and its name is durable."""
     if not path.is_dir():
-        path.mkdir(parents=True, exist_ok=True)
+        # One after the other: the name of each must last.
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
         sync_folder(path.parent)
 
 
@@ -62,11 +66,13 @@ def create_json(path: Path, value: Any) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """The value of the file; None when there is no such file."""
+    """The value of the file; None when there is no such file. LakeError when it is no JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except ValueError:
+        raise LakeError(f"{path} is damaged: bring it back from a copy of the lake") from None
 
 
 def move(source: Path, target: Path) -> None:

@@ -15,8 +15,10 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 
 import pyarrow as pa
@@ -130,7 +132,10 @@ class FileTable(LakeTable):
         """Of the table; without one, that of the newest of its files."""
         if self._schema is not None:
             return self._schema
-        return pq.read_schema(files[-1].path).remove_metadata()
+        try:
+            return pq.read_schema(files[-1].path).remove_metadata()
+        except FileNotFoundError as error:
+            raise conflict(self.folder) from error
 
     def _expect_pending(self, files: Sequence[NewFile]) -> None:
         """Each file is where `writing` left it: one that is not may be in the table already."""
@@ -168,8 +173,14 @@ def older_files(folder: Path, older_than_hours: float) -> list[Path]:
     if not folder.is_dir():
         return []
     limit = time.time() - older_than_hours * 3600
-    found = [(path, path.stat()) for path in folder.iterdir() if path.is_file()]
-    return [path for path, stat in found if max(stat.st_mtime, stat.st_ctime) <= limit]
+    old = []
+    for path in folder.iterdir():
+        # A job that runs beside may move it away now.
+        with suppress(FileNotFoundError):
+            stat = path.stat()
+            if S_ISREG(stat.st_mode) and max(stat.st_mtime, stat.st_ctime) <= limit:
+                old.append(path)
+    return old
 
 
 def conflict(folder: str) -> LakeError:

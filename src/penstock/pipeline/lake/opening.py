@@ -94,3 +94,10 @@ class Lake:
         if not isinstance(found, dict) or found.get("version") != _VERSION or found.get("format") not in FORMATS:
             raise LakeError(f"{self._file} is of another version of penstock, or damaged")
         return found
+
+
+def open_lake(path: str | Path) -> Lake:
+    """A lake that is there: only `archive` makes one."""
+    if not (lake_folder(path) / "_penstock" / "lake.json").is_file():
+        raise LakeError(f"{path} is no lake: `penstock pipeline archive` makes one")
+    return Lake(path)

@@ -3,7 +3,8 @@
 Tasks write files, the driver commits: both tables, each in one transaction with (application, version). The version of
 a stream is Spark's number of the batch; Spark repeats a batch that it has not noted as done, with the same rows, and a
 table that has it already leaves it. So a crash between the two commits is harmless: poison says that it knows the
-batch, bronze takes it.
+batch, bronze takes it. A batch that has the number of another one, and more rows, is refused: Spark's checkpoint is not
+that of this lake any more.
 
 A batch that fails leaves files that nobody names; `vacuum` removes them.
 
@@ -22,9 +23,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.pipeline.columns import EVENTS
+from penstock.pipeline.lake import half_batch
 from penstock.pipeline.lake.opening import Lake, lake_folder
+from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.lake.staging import file_as_text, file_of_text
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table import LakeError, NewFile
 from penstock.pipeline.lake.writing import PendingRows
 
 if TYPE_CHECKING:
@@ -108,8 +111,24 @@ def commit_rows(options: SinkOptions, written: Sequence[Written], application: s
     # Poison first: what is below the last event of bronze is then in one of the two, whenever somebody looks.
     # A table that nothing was ever wrong with does not have to remember each batch in which nothing was wrong.
     if poison:
-        lake.table("poison").append(poison, application, version)
-    lake.table("bronze").append(bronze, application, version)
+        half_batch.note(lake, application, version, [*bronze, *poison])
+        _append(lake, "poison", poison, application, version)
+    _append(lake, "bronze", bronze, application, version)
+
+
+def _append(lake: Lake, name: str, files: Sequence[NewFile], application: str, version: int) -> None:
+    """Into the table, unless it has the batch. LakeError when it has another one by that number."""
+    table = lake.table(name)
+    if table.append(files, application, version) or not files:
+        return
+    last, known = max(int(file.maximums["lsn"]) for file in files), largest(table, "lsn")
+    if known is None or last > int(known):
+        # Spark has read further than the first time: it has forgotten what it had done, and its rows would be lost.
+        raise LakeError(
+            f"{table.folder} has batch {version} of this stream already, and without event {last}: the checkpoint is"
+            f" older than the lake. Remove it (that of the archive job is {lake.own / 'checkpoints' / 'archive'});"
+            " a new one begins behind the last event of the lake"
+        )
 
 
 class LakeStreamWriter(DataSourceStreamArrowWriter):

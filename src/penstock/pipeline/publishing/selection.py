@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.pipeline.columns import EVENTS, KINDS
-from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.lake.opening import Lake, open_lake
 from penstock.pipeline.lake.reading import Limits, read_table
+from penstock.pipeline.lake.table import LakeError
 from penstock.pipeline.refine.life_columns import LIVES, OUTCOMES
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ def check_selection(selection: Selection) -> None:
 
 def existing_lake(folder: str) -> Lake:
     """SelectionError where there is none: whoever reads one does not make it."""
-    if not Path(folder, "_penstock", "lake.json").is_file():
-        raise SelectionError(f"there is no lake in {folder}: `penstock pipeline archive` makes one")
-    return Lake(folder)
+    try:
+        return open_lake(folder)
+    except LakeError as error:
+        raise SelectionError(str(error)) from None
 
 
 def published_in_lake(

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -67,13 +66,6 @@ class Span:
     @property
     def minutes(self) -> int:
         return (self.last - self.first) // MINUTE + 1
-
-
-def open_lake(path: str) -> Lake:
-    """A lake that is there: looking at one must not make one."""
-    if not (Path(path) / "_penstock" / "lake.json").is_file():
-        raise LakeError(f"{path} is no lake: `penstock pipeline archive` makes one")
-    return Lake(path)
 
 
 def read_span(lake: Lake, minutes: int | None, queues: Sequence[str] = (), vhost: str | None = None) -> Span:

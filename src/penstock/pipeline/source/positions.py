@@ -57,6 +57,7 @@ def lsn_in(offset: Mapping[str, Any], state: LogState, source: str) -> int:
     if lsn > state.end_lsn:
         raise HistoryError(
             f"the checkpoint is at LSN {lsn}, but the log of {source} ends at {state.end_lsn}: is it an older copy of"
-            " the data folder? Begin with a new checkpoint, or give back the folder that the checkpoint was made with"
+            " the data folder? Then give back the folder that the checkpoint was made with, or begin with a new"
+            " checkpoint. If there was a power cut, nothing is lost: start the broker, and its last events are shown"
         )
     return lsn

@@ -1,5 +1,6 @@
 -- Finished messages of transactions {from_xid} <= xid < {to_xid}, one part of them. {schema} is a quoted name, {columns}
 -- are names of the view, everything else is a number: so the server can send the rows by COPY, a piece at a time.
+-- In an order that is the same each time: a sink makes the keys of messages from the places of rows.
 -- A dropped queue has no name any more; its number stands for it.
 SELECT {columns}
 FROM (
@@ -12,3 +13,4 @@ FROM (
       AND h.id % {parts} = {part}
       AND ({queue_id} < 0 OR h.queue_id = {queue_id})
 ) history
+ORDER BY xid, id

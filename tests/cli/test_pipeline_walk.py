@@ -1,0 +1,101 @@
+"""All commands of `penstock pipeline`, one after the other, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Serve
+from tests.cli.process import environment
+
+pytest.importorskip("pyspark", reason="needs Spark: pip install 'penstock[pipeline]'")
+
+import pika
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+COMMAND_S = 400
+PUBLISHED, TAKEN, REJECTED = 60, 40, 4
+
+
+def penstock(folder: Path, *arguments: str, code: int = 0) -> Any:
+    """What the command answers, as one JSON object; on the standard error is nothing but what the JVM says itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "pipeline", *arguments, "--json"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return json.loads(done.stdout)
+
+
+def live(port: int) -> None:
+    """60 messages: 36 acked, 4 dead-lettered into another queue, 20 left."""
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("dead", durable=True)
+        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        channel.queue_declare("orders", durable=True, arguments=dead)
+        for number in range(PUBLISHED):
+            channel.basic_publish("", "orders", b"%d" % number, pika.BasicProperties(delivery_mode=2))
+        for number in range(TAKEN):
+            tag = channel.basic_get("orders")[0].delivery_tag  # type: ignore[union-attr]
+            if number % 10 == 9:
+                channel.basic_reject(tag, requeue=False)
+            else:
+                channel.basic_ack(tag)
+
+
+def test_the_whole_way_from_the_journal_to_the_lake_and_back(serve: Serve, tmp_path: Path) -> None:
+    broker = serve("--port", "0", "--http-port", "0").ready()
+    live(broker.port)
+    url = f"http://127.0.0.1:{broker.ready_line['http_port']}"
+    amqp = f"amqp://guest:guest@127.0.0.1:{broker.port}/%2F"
+    lake = ("--lake", "lake")
+
+    # Reconcile waits until all of it is durable; so what follows has all of it.
+    found = penstock(tmp_path, "reconcile", "--source", url)
+    assert (found["queues"], found["differences"]) == (2, [])
+
+    archived = penstock(tmp_path, "archive", "--once", "--source", url, *lake)
+    assert (archived["lag_events"], archived["running"]) == (0, False)
+    refined = penstock(tmp_path, "refine", *lake)
+    assert (refined["lives"], refined["open"]) == (TAKEN, PUBLISHED - TAKEN + REJECTED)
+
+    report = penstock(tmp_path, "report", "--out", "page.html", *lake)
+    assert {queue["queue"] for queue in report["queues"]} == {"orders", "dead"}
+    assert "orders" in (tmp_path / "page.html").read_text()
+    forecast = penstock(tmp_path, "forecast", *lake)
+    assert {queue["queue"]: queue["depth"] for queue in forecast["queues"]} == {
+        "orders": PUBLISHED - TAKEN,
+        "dead": REJECTED,
+    }
+
+    triage = penstock(tmp_path, "triage", *lake)
+    [group] = triage["groups"]
+    assert (group["queue"], group["reason"], group["count"]) == ("orders", "rejected", REJECTED)
+    chosen = ("--queue", "orders", "--outcome", "dead-lettered", "--dry-run")
+    replayed = penstock(tmp_path, "replay", *lake, "--broker", amqp, *chosen)
+    assert (replayed["published"], sum(replayed["by_queue"].values())) == (0, REJECTED)
+
+    maintained = penstock(tmp_path, "maintain", "--keep-days", "bronze=90", *lake)
+    assert [table["expired_files"] for table in maintained["tables"]] == [0, 0, 0, 0]
+    status = penstock(tmp_path, "status", *lake)
+    assert (status["archive_lag_events"], status["refine_lag_events"], status["alarms"]) == (0, 0, [])
+
+    # With the broker gone, status says what it knows, and that it does not know more.
+    broker.stop()
+    status = penstock(tmp_path, "status", *lake, code=1)
+    assert status["end_lsn"] is None
+    assert "does not answer" in status["alarms"][0]
+    assert {table["table"]: table["rows"] for table in status["tables"]}["silver"] == TAKEN
