@@ -41,14 +41,7 @@ class HttpLog(Log):
     def index(self, number: int) -> SegmentIndex:
         fields = self._connection.json(f"{PREFIX}/segments/{number:d}/index")
         try:
-            return SegmentIndex(
-                **{
-                    **fields,
-                    "marks": tuple(Mark(**mark) for mark in fields["marks"]),
-                    "queues": _by_number(fields["queues"]),
-                    "consumers": _by_number(fields["consumers"]),
-                }
-            )
+            return index_of(fields)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise self._connection.not_ours() from None
 
@@ -128,6 +121,18 @@ def _reader_path(name: str) -> str:
     if not name.isprintable() or not name:
         raise HistoryError("a reader's name is 1 to 128 printable characters: choose another")
     return f"{PREFIX}/readers/{quote(name, safe='')}"
+
+
+def index_of(fields: Any) -> SegmentIndex:
+    """An index that was written as JSON. AttributeError, KeyError, TypeError, ValueError when it is something else."""
+    return SegmentIndex(
+        **{
+            **fields,
+            "marks": tuple(Mark(**mark) for mark in fields["marks"]),
+            "queues": _by_number(fields["queues"]),
+            "consumers": _by_number(fields["consumers"]),
+        }
+    )
 
 
 def _by_number(names: dict[str, dict[str, Any]]) -> dict[int, dict[str, Any]]:

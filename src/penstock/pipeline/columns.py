@@ -130,7 +130,21 @@ POSTGRES_HISTORY: Final = pa.schema(
     ]
 )
 
-VIEWS: Final = {"events": EVENTS, "runs": RUNS, "messages": MESSAGES, "postgres": POSTGRES_HISTORY}
+# Ranges of the log instead of their events, for who decodes them itself where they go: the archive job. Rows of events
+# would be made by Python, taken apart by the JVM, and put together again by Python.
+RANGES: Final = pa.schema(
+    [
+        pa.field("segment", pa.int64(), nullable=False),
+        pa.field("from_pos", pa.int64(), nullable=False),
+        pa.field("to_pos", pa.int64(), nullable=False),
+        pa.field("from_lsn", pa.int64(), nullable=False),
+        pa.field("to_lsn", pa.int64(), nullable=False),
+        # Of the segment, as JSON; null when it is large, and whoever decodes the range asks for it.
+        pa.field("index", pa.string()),
+    ]
+)
+
+VIEWS: Final = {"events": EVENTS, "runs": RUNS, "messages": MESSAGES, "postgres": POSTGRES_HISTORY, "ranges": RANGES}
 
 # kind_no -> kind. 1 to 14 are the journal's numbers; those from 100 on exist in the views only.
 TAKEN: Final = 100

@@ -151,25 +151,28 @@ def progress_of(lake: Lake) -> dict[str, Any] | None:
 
 def start(spark: SparkSession, options: ArchiveOptions, lake: Lake, lsn: int) -> StreamingQuery:
     """The stream. Whoever starts it waits for it."""
-    given = {
+    # Both ends open the log: the source plans ranges of it, and the sink's tasks decode them.
+    log = {
         "source": options.source,
-        "view": "events",
-        "reader": options.reader,
         "bodies": str(options.bodies).lower(),
         "failOnDataLoss": str(options.fail_on_data_loss).lower(),
+        "user": options.user,
+        "password": options.password,
+    }
+    plan = {
+        "view": "ranges",
+        "reader": options.reader,
         # Where there is a checkpoint, it decides.
         "startingOffsets": lsn,
         "maxRecordsPerTrigger": options.max_records,
         "maxBytesPerTrigger": options.max_bytes,
-        "user": options.user,
-        "password": options.password,
     }
-    chosen = {name: str(value) for name, value in given.items() if value is not None}
     writer = (
         spark.readStream.format("penstock")
-        .options(**chosen)
+        .options(**_given({**log, **plan}))
         .load()
         .writeStream.format("penstock_lake")
+        .options(**_given(log))
         .option("lake", str(lake.path))
         .option("checkpointLocation", str(checkpoint_of(lake)))
         .queryName("penstock archive")
@@ -193,6 +196,10 @@ def starting_lsn(log: Log, lake: Lake) -> int:
         found = {"lsn": log.state().first_lsn if end is None else end}
         durable.replace_json(path, found)
     return int(found["lsn"])
+
+
+def _given(options: dict[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
 def end_of(lake: Lake) -> int | None:

@@ -9,6 +9,8 @@ that of this lake any more.
 A batch that fails leaves files that nobody names; `vacuum` removes them.
 
 Options: `lake` (its folder), `format` (of a lake that is not there yet), `application` (the query's id unless given).
+Rows may be ranges of a log, too (the source's view `ranges`): with `source`, and `user`, `password`, `bodies` and
+`failOnDataLoss` as the source knows them, tasks decode them here, and no event passes through the JVM.
 """
 
 from __future__ import annotations
@@ -22,19 +24,23 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.pipeline.columns import EVENTS
+from penstock.pipeline.columns import EVENTS, RANGES
 from penstock.pipeline.lake import half_batch
 from penstock.pipeline.lake.opening import Lake, lake_folder
 from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.lake.staging import file_as_text, file_of_text
 from penstock.pipeline.lake.table import LakeError, NewFile
 from penstock.pipeline.lake.writing import PendingRows
+from penstock.pipeline.source.log_read import LogTask, decoded
+from penstock.pipeline.source.options import read_options
+from penstock.pipeline.source.shape import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 # The last two are Spark's own, which it hands on.
 _OPTIONS: Final = ("lake", "format", "application", "path", "checkpointlocation", "queryname")
+_SOURCE_OPTIONS: Final[tuple[str, ...]] = ("source", "user", "password", "bodies", "failondataloss")
 # A batch in which there was nothing to do for any task has no message that could say whose it is.
 _QUERY_ID: Final = "sql.streaming.queryId"
 
@@ -46,6 +52,8 @@ class SinkOptions:
     lake: str
     format: str | None
     application: str | None
+    # Where ranges are decoded from; None when rows are events.
+    log: LogTask | None = None
 
 
 @dataclass
@@ -61,18 +69,22 @@ def sink_options(given: Mapping[str, str], schema: StructType) -> SinkOptions:
     """Check them, and the columns. LakeError for what is unknown or missing."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
-        if name not in _OPTIONS:
+        if name not in (*_OPTIONS, *_SOURCE_OPTIONS):
             raise LakeError(f"the sink penstock_lake has no option {name!r}; its options are lake, format, application")
     lake = options.get("lake") or options.get("path")
     if not lake:
         raise LakeError("the option lake is missing: the folder of the lake")
+    folder, own = str(lake_folder(lake)), (options.get("format"), options.get("application"))
+    if schema.names == RANGES.names:
+        given_on = {name: options[name] for name in _SOURCE_OPTIONS if name in options}
+        return SinkOptions(folder, *own, LogTask(read_options(given_on), spark_schema("events")))
     for column in schema.names:
         if column not in EVENTS.names:
             raise LakeError(f"the lake's events have no column {column!r}; they have {', '.join(EVENTS.names)}")
     for field in EVENTS:
         if not field.nullable and field.name not in schema.names:
             raise LakeError(f"rows for the lake lack the column {field.name}")
-    return SinkOptions(str(lake_folder(lake)), options.get("format"), options.get("application"))
+    return SinkOptions(folder, *own)
 
 
 def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -83,7 +95,7 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
         PendingRows(f"{options.lake}/bronze", EVENTS, prefix) as bronze,
         PendingRows(f"{options.lake}/poison", EVENTS, prefix) as poison,
     ):
-        for batch in batches:
+        for batch in events_in(options, batches):
             whole, broken = split(batch)
             bronze.add(whole)
             poison.add(broken)
@@ -92,6 +104,14 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
             [file_as_text(file) for file in poison.finish()],
             context.getLocalProperty(_QUERY_ID) if context is not None else None,
         )
+
+
+def events_in(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if options.log is None:
+            yield batch
+        else:
+            yield from decoded(options.log, batch)
 
 
 def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.source.options import MESSAGES, POSTGRES, read_options
+from penstock.pipeline.source.options import MESSAGES, POSTGRES, RANGES, OptionError, read_options
 from penstock.pipeline.source.shape import spark_schema
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def make_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRea
         from penstock.pipeline.source.messages import MessagesReader
 
         return MessagesReader(chosen, schema)
+    if chosen.view == RANGES:
+        raise OptionError("the view ranges is for streams")
     from penstock.pipeline.source.log_batch import FilteringLogReader, LogReader
 
     return FilteringLogReader(chosen, schema) if chosen.push_filters else LogReader(chosen, schema)
@@ -45,8 +47,11 @@ def make_stream_reader(options: Mapping[str, str], schema: StructType) -> DataSo
         from penstock.pipeline.source.postgres import PostgresStreamReader
 
         return PostgresStreamReader(chosen, schema)
-    from penstock.pipeline.source.log_read import LogTask
+    from penstock.pipeline.source.log_read import LogTask, RangeTask
     from penstock.pipeline.source.log_stream import LogStreamReader
+
+    if chosen.view == RANGES:
+        return LogStreamReader(chosen, RangeTask(chosen, schema))
 
     if chosen.view == MESSAGES:
         from penstock.pipeline.source.messages import PublishedTask

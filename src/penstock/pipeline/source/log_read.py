@@ -8,22 +8,25 @@ Does not choose ranges: `log_batch` and `log_stream` do.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from penstock.history.http_log import index_of
 from penstock.history.log import Log, SegmentGone, SegmentIndex
 from penstock.history.opening import open_log
+from penstock.pipeline.columns import RANGES
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import LogRange, plan
 from penstock.pipeline.decode.request import Request
 from penstock.pipeline.source.known_indexes import KnownIndexes
-from penstock.pipeline.source.options import SourceOptions
+from penstock.pipeline.source.options import EVENTS, SourceOptions
 from penstock.pipeline.source.shape import arrow_schema, projection, shaped
 
 if TYPE_CHECKING:
@@ -101,3 +104,27 @@ class LogTask:
 
     def shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return shaped(batch, self.target)
+
+
+class RangeTask(LogTask):
+    """Hands ranges on as they are: whoever gets them decodes them."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options = options
+        # What is planned: all events.
+        self.request = Request(view=EVENTS, columns=("lsn",), bodies=False)
+        projection(options.view, schema)
+        self.target = arrow_schema(schema)
+
+    def batches(self, part: LogPartition) -> Iterator[pa.RecordBatch]:
+        index = None if part.index is None else json.dumps(asdict(part.index))
+        row = {**asdict(part.range), "index": index}
+        yield self.shape(pa.RecordBatch.from_pylist([row], RANGES).select(self.target.names))
+
+
+def decoded(task: LogTask, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The events of ranges that a RangeTask has handed on."""
+    for row in rows.to_pylist():
+        text = row.pop("index")
+        index = None if text is None else index_of(json.loads(text))
+        yield from task.batches(LogPartition(LogRange(**row), index))

@@ -21,6 +21,7 @@ EVENTS: Final = "events"
 RUNS: Final = "runs"
 MESSAGES: Final = "messages"
 POSTGRES: Final = "postgres"
+RANGES: Final = "ranges"
 
 LOG_OPTIONS: Final = (
     "source",
@@ -54,6 +55,7 @@ KNOWN: Final = {
     RUNS: ("view", *JOURNAL_OPTIONS),
     MESSAGES: ("view", *LOG_OPTIONS),
     POSTGRES: ("view", *POSTGRES_OPTIONS),
+    RANGES: ("view", *LOG_OPTIONS),
 }
 # `load("…")` is the same as the option `source`.
 PATH: Final = "path"
