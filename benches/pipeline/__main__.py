@@ -18,7 +18,7 @@ from benches.pipeline.history_cost import measure_history_cost
 from benches.pipeline.journals import EVENTS_PER_MESSAGE, make_journal
 from benches.pipeline.lake import measure_archive, measure_refine
 from benches.pipeline.report import Figures, markdown
-from benches.pipeline.scans import measure_scans
+from benches.pipeline.scans import measure_runs, measure_scans
 from benches.scratch import disk_folder
 from penstock.pipeline.session import spark_session
 
@@ -67,9 +67,11 @@ def main() -> None:
         spark = spark_session("penstock bench", "local[*]", {"spark.driver.memory": given.driver_memory})
         if "scans" in given.only:
             made = make_journal(folder / "scans", given.events // EVENTS_PER_MESSAGE)
-            figures.scans, figures.rows = measure_scans(spark, made, folder / "parquet", given.repeats, say)
-            shutil.rmtree(folder / "scans")
-            shutil.rmtree(folder / "parquet")
+            figures.scans = measure_scans(spark, made, folder / "parquet", given.repeats, say)
+            made = make_journal(folder / "runs", given.run_events // EVENTS_PER_MESSAGE)
+            figures.scans.append(measure_runs(spark, made, folder / "run-parquet", given.repeats, say))
+            for name in ("scans", "parquet", "runs", "run-parquet"):
+                shutil.rmtree(folder / name)
         if "lake" in given.only:
             made = make_journal(folder / "lake-source", given.lake_events // EVENTS_PER_MESSAGE, keep_open=0.01)
             figures.archive = measure_archive(spark, made, folder / "lake", say)
