@@ -17,7 +17,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 # Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker.
-PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile -p tests.not_run
+PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p tests.not_run
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

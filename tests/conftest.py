@@ -31,6 +31,11 @@ class FilesAndSpark(LoadFileScheduling):
         return super()._split_scope(nodeid)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that nobody waits for it in the end; otherwise as it was collected."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSpark | None:
     return FilesAndSpark(config, log) if config.getvalue("dist") == "loadfile" else None

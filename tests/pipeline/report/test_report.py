@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the lake: pip install 'penstock[pipeline]'")
 
 from penstock.pipeline.jobs.report import main, report
+from penstock.pipeline.lake.opening import open_lake
 from penstock.pipeline.lake.table import LakeError
-from penstock.pipeline.report.minute_rows import open_lake, read_span
+from penstock.pipeline.report.minute_rows import read_span
 from penstock.pipeline.report.page import html_page
 from penstock.pipeline.report.summary import summarise
 from penstock.pipeline.report.terminal import report_text, shortened, trend
