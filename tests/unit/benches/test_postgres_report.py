@@ -12,7 +12,7 @@ from benches.postgres.cases import CASES, QUICK, WHOLE
 from benches.postgres.plot import PANELS, rows_of
 from benches.postgres.progress import told
 from benches.postgres.report import markdown
-from benches.postgres.systems import PENSTOCK, PLAIN, PROCRASTINATE, SESSION
+from benches.postgres.systems import PENSTOCK, PLAIN, PLAIN_HISTORY, PROCRASTINATE, SESSION
 from benches.postgres.targets import TARGETS, Target
 from benches.summary import Repeat, Summary
 
@@ -65,7 +65,7 @@ def test_every_target_is_of_a_case_and_a_figure_that_exist() -> None:
     names = {case.name for case in CASES}
     assert {t.case for t in TARGETS} <= names
     assert {t.to_case for t in TARGETS if t.to_case} <= names
-    assert {t.to for t in TARGETS} == {PROCRASTINATE, PLAIN, PENSTOCK, SESSION, None}
+    assert {t.to for t in TARGETS} == {PROCRASTINATE, PLAIN, PLAIN_HISTORY, PENSTOCK, SESSION, None}
 
 
 # --- tables ---------------------------------------------------------------------------------------
