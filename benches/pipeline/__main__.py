@@ -30,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.pipeline", description=__doc__)
     parser.add_argument("--only", default=",".join(PARTS), metavar="PART,...", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--events", type=int, default=6_000_000, help="that are scanned (6,000,000)")
+    parser.add_argument("--run-events", type=int, default=15_000_000, help="that are counted from runs (15,000,000)")
     parser.add_argument(
         "--lake-events", type=int, default=10_000_000, help="that are archived and refined (10,000,000)"
     )
@@ -79,11 +80,11 @@ def main() -> None:
         spark.stop()
     finally:
         shutil.rmtree(folder)
-    say("")
-    text = markdown(figures)
+        say("")
+        text = markdown(figures)
+        print(text)
     name = "pipeline.md" if set(given.only) == set(PARTS) else "pipeline-partial.md"
     (RESULTS / name).write_text(text, encoding="utf-8")
-    print(text)
 
 
 if __name__ == "__main__":
