@@ -17,6 +17,7 @@ from penstock.pipeline.jobs.archive import ArchiveOptions, ArchiveProgress, arch
 from penstock.pipeline.jobs.refine import refine
 from penstock.pipeline.jobs.report import report
 from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.lake.table import LakeError
 from penstock.pipeline.spark_errors import SPARK_ERRORS, in_words
 
@@ -70,6 +71,10 @@ class Refining:
         while not self._ending.wait(LOOK_S):
             archived_lsn = self._archived_lsn
             if archived_lsn > refined_lsn and time.monotonic() >= due_s:
+                if largest(self._lake.table("bronze"), "lsn") is None:
+                    # Declarations have positions in the log, and are no events of messages.
+                    refined_lsn = archived_lsn
+                    continue
                 if refine_and_report(self._spark, self._lake, self._options, self._say):
                     refined_lsn = archived_lsn
                 due_s = time.monotonic() + self._options.refine_seconds
