@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from pyspark.sql import SparkSession
 
 from benches.pipeline.history_cost import measure_history_cost
 from benches.pipeline.journals import EVENTS_PER_MESSAGE, make_journal
 from benches.pipeline.lake import measure_archive, measure_refine
 from benches.pipeline.report import Figures, markdown
-from benches.pipeline.scans import measure_runs, measure_scans
+from benches.pipeline.scans import Scan, measure_runs, measure_scans
 from benches.scratch import disk_folder
 from penstock.pipeline.session import spark_session
 
@@ -30,7 +31,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.pipeline", description=__doc__)
     parser.add_argument("--only", default=",".join(PARTS), metavar="PART,...", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--events", type=int, default=6_000_000, help="that are scanned (6,000,000)")
-    parser.add_argument("--run-events", type=int, default=15_000_000, help="that are counted from runs (15,000,000)")
+    parser.add_argument("--run-events", type=int, default=30_000_000, help="that are counted from runs (30,000,000)")
     parser.add_argument(
         "--lake-events", type=int, default=10_000_000, help="that are archived and refined (10,000,000)"
     )
@@ -53,6 +54,25 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+def scans(given: argparse.Namespace, spark: SparkSession, folder: Path) -> list[Scan]:
+    """Each on a journal of its own, which is removed behind it."""
+    found: list[Scan] = []
+    journal, parquet = folder / "journal", folder / "parquet"
+    for rows_are, messages, lives in (
+        ("published", given.events, False),
+        ("lives", given.events // EVENTS_PER_MESSAGE, True),
+    ):
+        made = make_journal(journal, messages, lives=lives)
+        found += measure_scans(spark, made, parquet, rows_are, given.repeats, say)
+        shutil.rmtree(journal)
+        shutil.rmtree(parquet)
+    made = make_journal(journal, given.run_events // EVENTS_PER_MESSAGE)
+    found += measure_runs(spark, made, parquet, given.repeats, say)
+    shutil.rmtree(journal)
+    shutil.rmtree(parquet)
+    return found
+
+
 def main() -> None:
     given = arguments()
     machine = (
@@ -67,12 +87,7 @@ def main() -> None:
     try:
         spark = spark_session("penstock bench", "local[*]", {"spark.driver.memory": given.driver_memory})
         if "scans" in given.only:
-            made = make_journal(folder / "scans", given.events // EVENTS_PER_MESSAGE)
-            figures.scans = measure_scans(spark, made, folder / "parquet", given.repeats, say)
-            made = make_journal(folder / "runs", given.run_events // EVENTS_PER_MESSAGE)
-            figures.scans.append(measure_runs(spark, made, folder / "run-parquet", given.repeats, say))
-            for name in ("scans", "parquet", "runs", "run-parquet"):
-                shutil.rmtree(folder / name)
+            figures.scans = scans(given, spark, folder)
         if "lake" in given.only:
             made = make_journal(folder / "lake-source", given.lake_events // EVENTS_PER_MESSAGE, keep_open=0.01)
             figures.archive = measure_archive(spark, made, folder / "lake", say)

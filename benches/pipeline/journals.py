@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from penstock.clock import SystemClock
+from penstock.clock import ManualClock
 from penstock.files import File
 from penstock.journal import rows
 from penstock.journal.journal import Journal
@@ -25,6 +25,7 @@ QUEUES: Final = 10
 BODY_BYTES_MIN: Final = 80
 BODY_BYTES_MAX: Final = 120
 EVENTS_PER_MESSAGE: Final = 3
+BATCH_S: Final = 0.001
 # Flags for content-type and delivery-mode, then the two: as a client sends them.
 PROPERTIES: Final = b"\x90\x00\x18application/octet-stream\x02"
 
@@ -45,19 +46,21 @@ class Made:
     messages: int
     bytes: int
 
-    @property
-    def events(self) -> int:
-        return self.messages * EVENTS_PER_MESSAGE
 
+def make_journal(
+    folder: Path, messages: int, per_batch: int = 200, keep_open: float = 0.0, lives: bool = True, seed: int = 1
+) -> Made:
+    """Every message is published, delivered in the next batch, acked in the one after; a share stays in its queue.
 
-def make_journal(folder: Path, messages: int, per_batch: int = 200, keep_open: float = 0.0, seed: int = 1) -> Made:
-    """Every message is published, delivered in the next batch, acked in the one after; a share stays in its queue."""
+    Without `lives` messages are published, and that is all.
+    """
     chance = random.Random(seed)
     files = OsFiles(str(folder))
     files.make_dir("journal")
     make_log_id(files, chance.getrandbits)
-    options = JournalOptions(idle_s=0.0)
-    journal = Journal(files, "journal", NoSyncer(), SystemClock(), options, partial(chance.getrandbits, 64))
+    clock = ManualClock()
+    options = JournalOptions()
+    journal = Journal(files, "journal", NoSyncer(), clock, options, partial(chance.getrandbits, 64))
     journal.start(1, 0)
     for number in range(1, QUEUES + 1):
         label = b'%032x/%032x {"vhost": "/", "queue": "orders-%d"}' % (1, number, number)
@@ -87,10 +90,13 @@ def make_journal(folder: Path, messages: int, per_batch: int = 200, keep_open: f
                 at = chance.randrange(len(noise) - BODY_BYTES_MAX)
                 bodies.append(noise[at : at + chance.randint(BODY_BYTES_MIN, BODY_BYTES_MAX)] + b"\xce")
             journal.publish(queue + 1, done[queue], envelopes[queue], bodies, -1)
-            published.append((queue, done[queue], count, sum(map(len, bodies)) - count))
+            if lives:
+                published.append((queue, done[queue], count, sum(map(len, bodies)) - count))
             done[queue] += count
+        clock.advance(BATCH_S)
         journal.commit(True)
-    # The mark that proves the last batch durable.
+    # The mark that proves the last batch durable: a busy journal has none in between.
+    clock.advance(options.idle_s)
     journal.commit(True)
     journal.close()
     size = sum(path.stat().st_size for path in (folder / "journal").iterdir())

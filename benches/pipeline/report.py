@@ -38,15 +38,18 @@ def scans(figures: Figures) -> list[str]:
     head = [
         "## Journal to Spark, beside the same rows in Parquet (zstd, bodies that do not compress)",
         "",
-        f"To the noop sink; medians of {runs} runs, warm, one session, in turn.",
+        f"To the noop sink; medians of {runs} runs, warm, one session, in turn. In lives two of three rows are"
+        " deliveries and acks, of which Parquet stores next to nothing.",
         "",
         "| case | events | journal, M events/s | Parquet, M events/s | ratio | to reach | met |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for scan in figures.scans:
-        met = "yes" if scan.ratio() >= scan.target else "**no**"
+        target, met = "", ""
+        if scan.target is not None:
+            target, met = f"≥ {scan.target:g}", "yes" if scan.ratio() >= scan.target else "**no**"
         rates = f"{scan.source_per_s() / 1e6:.2f} | {scan.parquet_per_s() / 1e6:.2f}"
-        ratio = f"**{scan.ratio():.2f}** | ≥ {scan.target:g} | {met}"
+        ratio = f"**{scan.ratio():.2f}** | {target} | {met}"
         head.append(f"| {scan.title} (`{scan.name}`) | {scan.rows:,} | {rates} | {ratio} |")
     return [*head, ""]
 

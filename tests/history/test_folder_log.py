@@ -10,12 +10,14 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.history.folder_log import FolderLog
 from penstock.history.indexing import SegmentWalk
 from penstock.history.log import HistoryError, SegmentGone
+from penstock.history.walked_segments import WalkedSegments
 from penstock.journal.format import FIRST_BATCH_AT, HEAD_COPY_AT
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import cut_torn_tail, replay
@@ -504,7 +506,7 @@ def test_a_folder_that_is_removed_while_it_is_read_is_an_error_and_not_an_empty_
 
 def test_names_of_segments_walked_long_ago_are_given_up_and_found_again(tmp_path: Path) -> None:
     three_segments(tmp_path)
-    log = FolderLog(str(tmp_path), names_max=1)
+    log = FolderLog(str(tmp_path), walked=WalkedSegments(names_max=1))
     first = log.index(1)
     assert first.queues
     assert log.index(1) is first
@@ -513,4 +515,62 @@ def test_names_of_segments_walked_long_ago_are_given_up_and_found_again(tmp_path
     assert again is not first
     assert again == first
     assert len(events_of(log)) == len(shown(tmp_path))
+    log.close()
+
+
+def test_a_complete_segment_is_walked_once_for_all_logs_and_again_when_it_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_segments(tmp_path)
+    walks: list[int] = []
+    advance = SegmentWalk.advance
+
+    def counted(walk: SegmentWalk, *rest: Any) -> None:
+        walks.append(walk.number)
+        advance(walk, *rest)
+
+    monkeypatch.setattr(SegmentWalk, "advance", counted)
+    walked = WalkedSegments()
+
+    def walk_all() -> list[int]:
+        """Which segments a new log has walked."""
+        walks.clear()
+        log = FolderLog(str(tmp_path), walked=walked)
+        for info in log.state().segments:
+            log.index(info.number)
+        log.close()
+        return sorted(set(walks))
+
+    *complete, newest = walk_all()
+    assert len(complete) >= 2
+    # The newest may grow.
+    assert walk_all() == [newest]
+    os.utime(segment_file(tmp_path, complete[1]), ns=(1, 1))
+    assert walk_all() == [complete[1], newest]
+
+
+def test_a_view_of_a_segment_is_what_a_read_of_it_is(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    log = FolderLog(str(tmp_path))
+    size = segment_file(tmp_path, 1).stat().st_size
+    for offset, length in ((0, 10), (FIRST_BATCH_AT, size), (size - 3, 10), (size, 1), (size + 5, 7), (0, 0)):
+        assert bytes(log.view(1, offset, length)) == log.read(1, offset, length)
+    kept = log.view(1, 0, size)
+    segment_file(tmp_path, 1).unlink()
+    # Whoever has a view goes on with it; a new one says that the segment is gone.
+    assert len(bytes(kept)) == size
+    with pytest.raises(SegmentGone):
+        log.view(1, 0, 10)
+    log.close()
+
+
+def test_a_view_shows_what_a_segment_has_grown_by(tmp_path: Path) -> None:
+    house = house_in(tmp_path)
+    house.commit_one(b"first")
+    log = FolderLog(str(tmp_path))
+    before = bytes(log.view(1, 0, 1 << 20))
+    house.commit_one(b"second")
+    after = bytes(log.view(1, 0, 1 << 20))
+    assert after == segment_file(tmp_path).read_bytes()
+    assert len(after) > len(before)
     log.close()

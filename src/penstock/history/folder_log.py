@@ -14,9 +14,12 @@ from itertools import pairwise
 
 from penstock.history.indexing import MARK_BYTES, SegmentWalk, batch_of
 from penstock.history.log import HistoryError, Log, LogState, ReaderState, SegmentGone, SegmentIndex, SegmentInfo
+from penstock.history.mapped_segment import MappedSegment, can_map
 from penstock.history.open_segments import FOLDER, OpenSegments, gone
 from penstock.history.read_files import ReadFiles
 from penstock.history.shared_bodies import SharedBodies
+from penstock.history.walked_segments import WALKED, SegmentKey, WalkedSegments
+from penstock.journal.format import segment_path
 from penstock.journal.reader import NO_LIMIT
 from penstock.os_files import OsFiles
 from penstock.store.checkpoint import BadCheckpoint, checkpoint_numbers, read_header
@@ -25,21 +28,21 @@ from penstock.store.reader_cursors import ReaderRefused, forget_cursor, log_id, 
 
 # A listing that changes under our hands is made again so often.
 _TRIES = 5
-# Of queues and consumers, remembered of segments that are complete. Short-lived consumers each have one.
-NAMES_MAX = 200_000
 
 
 class FolderLog(Log):
     """A data folder."""
 
-    def __init__(self, path: str, mark_bytes: int = MARK_BYTES, names_max: int = NAMES_MAX) -> None:
+    def __init__(self, path: str, mark_bytes: int = MARK_BYTES, walked: WalkedSegments = WALKED) -> None:
         self._files = ReadFiles(path)
         self._cursor_files = OsFiles(path)
         self._mark_bytes = mark_bytes
-        self._names_max = names_max
+        self._complete = walked
         self._segments = OpenSegments(self._files)
         self._bodies = SharedBodies(self._files)
-        self._walks: dict[int, SegmentWalk] = {}
+        self._mapped: MappedSegment | None = None
+        # Of segments that are not complete, by number: nearly always one.
+        self._growing: dict[int, SegmentWalk] = {}
         # Numbers of queues are never given twice.
         self._vhost_ids: dict[int, str] = {}
         self._log_id = ""
@@ -77,6 +80,21 @@ class FolderLog(Log):
             return file.pread(size, offset) if offset < file.size() else b""
         except OSError as error:
             raise self._unreadable(error) from error
+
+    def view(self, number: int, offset: int, size: int) -> memoryview:
+        if not can_map() or size <= 0 or offset < 0:
+            return memoryview(self.read(number, offset, size))
+        try:
+            # Also when it is mapped: this is what notices that it was removed.
+            file = self._segments.reader(number).file
+            mapped = self._mapped
+            if mapped is None or mapped.number != number or offset + size > len(mapped):
+                if file.size() == 0:
+                    return memoryview(b"")
+                mapped = self._mapped = MappedSegment(number, file)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return mapped.view(offset, size)
 
     def shared_body(self, queue_no: int, address: int, size: int) -> bytes | None:
         try:
@@ -128,7 +146,9 @@ class FolderLog(Log):
 
     def close(self) -> None:
         self._segments.close()
-        self._walks = {}
+        # Whoever has a view of it keeps it.
+        self._mapped = None
+        self._growing = {}
         self._state = None
 
     # --- looking ------------------------------------------------------------------------------------
@@ -172,43 +192,38 @@ class FolderLog(Log):
         if self._segments.look() or found != self._log_id:
             self._state = None
             present = set(self._segments.numbers)
-            self._walks = {number: walk for number, walk in self._walks.items() if number in present}
+            self._growing = {number: walk for number, walk in self._growing.items() if number in present}
         self._log_id = found
 
     def _walked(self, number: int) -> SegmentWalk:
         """The walk of a segment, at the last durable batch."""
-        walk = self._walks.get(number)
+        if number not in self._segments.numbers:
+            raise gone(number)
+        try:
+            key = SegmentKey(self._log_id, number, self._files.stamp(segment_path(FOLDER, number)), self._mark_bytes)
+        except FileNotFoundError:
+            raise gone(number) from None
+        walk = self._complete.get(key)
         if walk is None:
-            if number not in self._segments.numbers:
-                raise gone(number)
-            head = self._segments.head(number)
-            if head is None:
-                raise HistoryError(
-                    f"segment {number} of the journal in {self.source} is unreadable: both its heads are damaged."
-                    " `penstock fsck` says more"
-                )
-            walk = self._walks[number] = SegmentWalk(number, head.first_lsn, self._mark_bytes)
-        if not walk.is_complete:
+            walk = self._growing.pop(number, None) or self._new_walk(number)
             # In this order: looking at later segments may close this one.
             limit, reader = self._segments.limit(number), self._segments.reader(number)
             if limit != NO_LIMIT or reader.file.size() != walk.pos:
                 walk.advance(reader, limit, self._proven_lsn() if limit == NO_LIMIT else 0)
-            for queue_no, name in walk.queues.items():
-                if name["vhost_id"] is not None:
-                    self._vhost_ids[queue_no] = name["vhost_id"]
-            if limit != NO_LIMIT:
-                self._forget_walks(number)
+            if walk.is_complete:
+                self._complete.add(key, walk)
+            else:
+                self._growing[number] = walk
         return walk
 
-    def _forget_walks(self, kept: int) -> None:
-        """Give up what was walked first while there are too many names; it is walked again when somebody asks."""
-        count = sum(walk.name_count for walk in self._walks.values())
-        for number, walk in list(self._walks.items()):
-            if count <= self._names_max:
-                return
-            if walk.is_complete and number != kept:
-                count -= walk.name_count
-                del self._walks[number]
+    def _new_walk(self, number: int) -> SegmentWalk:
+        head = self._segments.head(number)
+        if head is None:
+            raise HistoryError(
+                f"segment {number} of the journal in {self.source} is unreadable: both its heads are damaged."
+                " `penstock fsck` says more"
+            )
+        return SegmentWalk(number, head.first_lsn, self._mark_bytes)
 
     def _proven_lsn(self) -> int:
         """What the newest checkpoint proves to be durable: after a clean stop this is all there is.
@@ -234,12 +249,13 @@ class FolderLog(Log):
         return head.wall_us
 
     def _vhost_id(self, queue_no: int) -> str | None:
-        """Whose queue it is: from the names that are known, or from the segments, the newest first."""
+        """Whose queue it is, as the names in the segments say, the newest first."""
         if queue_no not in self._vhost_ids:
             self._refresh()
             for number in reversed(self._segments.readable()):
-                self._walked(number)
-                if queue_no in self._vhost_ids:
+                name = self._walked(number).queues.get(queue_no)
+                if name is not None and name["vhost_id"] is not None:
+                    self._vhost_ids[queue_no] = name["vhost_id"]
                     break
         return self._vhost_ids.get(queue_no)
 

@@ -121,6 +121,13 @@ class Log(ABC):
     def read(self, number: int, offset: int, size: int) -> bytes:
         """Bytes of a segment; fewer at its end. SegmentGone when it was removed."""
 
+    def view(self, number: int, offset: int, size: int) -> memoryview:
+        """The same as `read`, without a copy where the log can. What is durable does not change under a view.
+
+        For processes that may end when a disk fails (`mapped_segment`).
+        """
+        return memoryview(self.read(number, offset, size))
+
     @abstractmethod
     def shared_body(self, queue_no: int, address: int, size: int) -> bytes | None:
         """A body that stands in the shared store, by its address in a reference; None when it is not there any more.

@@ -20,3 +20,8 @@ class ReadFiles(OsFiles):
         if sys.platform == "win32":
             flags |= os.O_BINARY
         return os.open(self._full(path), os.O_RDONLY | flags)
+
+    def stamp(self, path: str) -> tuple[int, int, int]:
+        """What is another whenever a file is another one, or was changed in place."""
+        found = os.stat(self._full(path))
+        return found.st_ino, found.st_size, found.st_mtime_ns

@@ -42,9 +42,15 @@ SETTINGS: Final = {
     # Without it the source cannot be asked to filter by itself (option pushFilters).
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Over TCP each task of a Python worker begins with a wait for a delayed acknowledgement, 40 ms.
+    "spark.python.unix.domain.socket.enabled": "true",
     # 10000 by default. Spark limits batches in bytes, too.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
+
+# Arrow would compare each access with the bounds of its buffer, and ask for a null a second time: Spark asks before it
+# reads, and reads rows that are there. `python -m benches.pipeline --only scans` shows the difference.
+ARROW_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 # Archives that were made for workers, for as long as this process lives.
 _archives: list[tempfile.TemporaryDirectory[str]] = []
@@ -80,8 +86,8 @@ def spark_session(
 def settings(master: str | None, quiet: bool = True) -> dict[str, str]:
     """What this module sets, for a master."""
     chosen = dict(SETTINGS)
-    if quiet:
-        chosen.update(quiet_start())
+    chosen["spark.driver.defaultJavaOptions"] = java_options(quiet)
+    chosen["spark.executor.defaultJavaOptions"] = ARROW_OPTIONS
     if is_on_loopback(master):
         chosen["spark.driver.bindAddress"] = LOOPBACK
         chosen["spark.driver.host"] = LOOPBACK
@@ -91,13 +97,14 @@ def settings(master: str | None, quiet: bool = True) -> dict[str, str]:
     return chosen
 
 
-def quiet_start() -> dict[str, str]:
-    """Without this the JVM greets with warnings before it knows of any log level."""
+def java_options(quiet: bool) -> str:
+    """Of the driver's JVM, which starts with them."""
     log4j = Path(__file__).with_name("log4j2.properties")
-    # Not there when the package came in an archive; then the JVM runs already.
-    return (
-        {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"} if log4j.is_file() else {}
-    )
+    # The file is not there when the package came in an archive; then the JVM runs already.
+    if not quiet or not log4j.is_file():
+        return ARROW_OPTIONS
+    # Without it the JVM greets with warnings before it knows of any log level.
+    return f"{ARROW_OPTIONS} -Dlog4j2.configurationFile={log4j.as_uri()}"
 
 
 def prepare_environment(master: str | None) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.clock import ManualClock
 from penstock.history.folder_log import FolderLog
 from penstock.history.log import Log
+from penstock.history.walked_segments import WalkedSegments
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
@@ -60,7 +61,8 @@ class JournalFolder:
         self.journal.close()
 
     def log(self, mark_bytes: int = MARK_BYTES) -> FolderLog:
-        return FolderLog(self.folder, mark_bytes)
+        # Whoever changes bytes in a test is faster than the clock of the file system.
+        return FolderLog(self.folder, mark_bytes, WalkedSegments())
 
 
 def envelope(

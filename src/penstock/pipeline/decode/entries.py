@@ -8,6 +8,7 @@ What it does not do: say which event has which entry. That is in the rows.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
@@ -24,19 +25,30 @@ INT32_MAX: Final = 2**31 - 1
 class Entries:
     """Properties and bodies, by entry."""
 
-    __slots__ = ("_bodies", "_body_at", "_first", "_group", "_properties", "body_len", "count", "props_len")
-
     def __init__(self, group: Group) -> None:
         self._group = group
-        self.props_len, self.body_len = group.lengths()
-        self.count = len(self.body_len)
-        entry_counts = np.array([batch.entries for batch in group.batches])
+        # Whoever counts events needs no more of them than this.
+        self.disk_lengths = group.lengths()
+        self.count = len(self.disk_lengths[0])
+        # Of each batch.
+        self.counts: Ints = np.array([batch.entries for batch in group.batches])
         # First entry of each batch.
-        self._first: Ints = np.cumsum(entry_counts) - entry_counts
-        # In all bodies together.
-        self._body_at: Ints = np.cumsum(self.body_len) - self.body_len
+        self._first: Ints = np.cumsum(self.counts) - self.counts
         self._properties: Any = None
         self._bodies: Any = None
+
+    @cached_property
+    def props_len(self) -> Ints:
+        return self.disk_lengths[0].astype(np.int64)
+
+    @cached_property
+    def body_len(self) -> Ints:
+        return self.disk_lengths[1].astype(np.int64)
+
+    @cached_property
+    def _body_at(self) -> Ints:
+        """In all bodies together."""
+        return np.cumsum(self.body_len) - self.body_len
 
     @property
     def payload_len(self) -> Ints:
@@ -88,10 +100,9 @@ class Entries:
 
     def _starts(self, before: Ints, section_at: Ints) -> Ints:
         """Where entries begin in the window, if `before` is what all entries before them take."""
-        counts = np.diff(np.append(self._first, self.count))
         first = np.minimum(self._first, max(self.count - 1, 0))
         base = section_at - before[first] if self.count else section_at
-        return before + np.repeat(base, counts)
+        return before + np.repeat(base, self.counts)
 
     # --- damage -----------------------------------------------------------------------------------
 

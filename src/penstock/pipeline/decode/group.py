@@ -18,6 +18,8 @@ from penstock.journal.format import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES, ROW_BY
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+# As they are on disk.
+Lengths = NDArray[np.int32]
 
 
 class Batch(NamedTuple):
@@ -45,8 +47,8 @@ class Group:
 
     __slots__ = ("_checked_bytes", "bad_blocks", "batches", "events", "seed", "window")
 
-    def __init__(self, window: bytes | memoryview, seed: int) -> None:
-        self.window = memoryview(window)
+    def __init__(self, window: memoryview, seed: int) -> None:
+        self.window = window
         self.batches: list[Batch] = []
         self.events = 0
         # Which blocks are damaged, by batch: of those batches that have any, as far as they were checked.
@@ -113,7 +115,7 @@ class Group:
         window = self.window
         return b"".join([window[batch.meta_at : batch.meta_at + batch.rows * ROW_BYTES] for batch in self.batches])
 
-    def lengths(self) -> tuple[Ints, Ints]:
+    def lengths(self) -> tuple[Lengths, Lengths]:
         """Of properties, and of bodies, by entry."""
         window = self.window
         props: list[memoryview] = []
@@ -126,5 +128,5 @@ class Group:
         return _joined_lengths(props), _joined_lengths(bodies)
 
 
-def _joined_lengths(parts: list[memoryview]) -> Ints:
-    return np.frombuffer(b"".join(parts), "<i4").astype(np.int64)
+def _joined_lengths(parts: list[memoryview]) -> Lengths:
+    return np.frombuffer(b"".join(parts), "<i4")

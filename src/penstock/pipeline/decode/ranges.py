@@ -19,7 +19,7 @@ from penstock.history.log import HistoryError, Log, Mark, SegmentGone, SegmentIn
 from penstock.journal.format import FIRST_BATCH_AT, BatchHeader, decode_header
 from penstock.pipeline.decode.request import Request
 
-TARGET_BYTES: Final = 16 * 1024 * 1024
+TARGET_BYTES: Final = 64 * 1024 * 1024
 _TRIES: Final = 4
 
 T = TypeVar("T")

@@ -13,25 +13,25 @@ import numpy as np
 from penstock.journal.format import ALIGN_BYTES, HEADER_BYTES
 from penstock.journal.rows import NAME, PUBLISHED
 from penstock.pipeline.decode.entries import Entries
-from penstock.pipeline.decode.group import Batch, Group, Ints
+from penstock.pipeline.decode.group import Batch, Group, Ints, Lengths
 from penstock.pipeline.decode.rows import Rows
 
 
 def is_sane(group: Group, rows: Rows, entries: Entries) -> bool:
     """Whether counts and lengths add up, and entries are inside their batch."""
     batches = group.batches
-    if (rows.count < 1).any() or (entries.props_len < 0).any() or (entries.body_len < 0).any():
+    props_len, body_len = entries.disk_lengths
+    if (rows.count < 1).any() or (entries.count and min(props_len.min(), body_len.min()) < 0):
         return False
-    row_ends = np.cumsum([batch.rows for batch in batches])
-    entry_ends = np.cumsum([batch.entries for batch in batches])
+    row_counts = np.array([batch.rows for batch in batches])
     if not (
-        _adds_up(rows.count, row_ends, [batch.next_lsn - batch.first_lsn for batch in batches])
-        and _adds_up(entries.props_len, entry_ends, [batch.props_bytes for batch in batches])
-        and _adds_up(entries.body_len, entry_ends, [batch.heap_bytes - batch.props_bytes for batch in batches])
+        _adds_up(rows.count, row_counts, [batch.next_lsn - batch.first_lsn for batch in batches])
+        and _adds_up(props_len, entries.counts, [batch.props_bytes for batch in batches])
+        and _adds_up(body_len, entries.counts, [batch.heap_bytes - batch.props_bytes for batch in batches])
     ):
         return False
     has_entry = (rows.kind == PUBLISHED) | (rows.kind == NAME)
-    first, ends = rows.entry[has_entry], entry_ends[rows.batch[has_entry]]
+    first, ends = rows.entry[has_entry], np.cumsum(entries.counts)[rows.batch[has_entry]]
     return bool((first >= 0).all() and (first + rows.count[has_entry] <= ends).all())
 
 
@@ -53,7 +53,12 @@ def stretch_of(batch: Batch) -> tuple[int, int]:
     return batch.end - size, size
 
 
-def _adds_up(values: Ints, ends: Ints, totals: list[int]) -> bool:
-    before = np.zeros(len(values) + 1, dtype=np.int64)
-    np.cumsum(values, out=before[1:])
-    return bool((np.diff(before[ends], prepend=0) == totals).all())
+def _adds_up(values: Ints | Lengths, counts: Ints, totals: list[int]) -> bool:
+    """Whether the first `counts[0]` values have the sum `totals[0]`, the next `counts[1]` the next, and so on."""
+    wanted = np.array(totals)
+    # A sum over nothing is not one that `reduceat` knows.
+    has_some = counts > 0
+    if wanted[~has_some].any():
+        return False
+    starts = (np.cumsum(counts) - counts)[has_some]
+    return not len(starts) or bool((np.add.reduceat(values, starts, dtype=np.int64) == wanted[has_some]).all())

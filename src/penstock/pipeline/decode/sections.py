@@ -31,6 +31,7 @@ from penstock.journal.format import (
     ROW_BYTES,
     SALT_AT,
     VERSION,
+    BatchHeader,
     SegmentHead,
     decode_head,
     decode_header,
@@ -45,6 +46,7 @@ HeapBytes = str
 NOTHING_OF_HEAP: Final[HeapBytes] = "nothing"
 PROPERTIES_OF_HEAP: Final[HeapBytes] = "properties"
 ALL_OF_HEAP: Final[HeapBytes] = "all"
+NO_BYTES: Final = memoryview(b"")
 
 
 class Damage(NamedTuple):
@@ -77,7 +79,6 @@ class Walk:
         "_next_lsn",
         "_part",
         "_prev_crc",
-        "_view",
         "_window",
         "_window_at",
     )
@@ -86,8 +87,7 @@ class Walk:
         self._log = log
         self._part = part
         self._index = index
-        self._window = b""
-        self._view = memoryview(b"")
+        self._window = NO_BYTES
         self._window_at = 0
         self._head = _read_head(log, part.segment)
         # Of the batch before; -1 when it is not known.
@@ -165,10 +165,14 @@ class Walk:
         """The batch at a position; None unless it is there as a whole and its header and meta are good."""
         if not self._load(pos, HEADER_BYTES):
             return None
-        header = decode_header(self._window, pos - self._window_at, self._part.segment, pos)
+        header = self._header_in_window(pos)
         if header is None or not self._load(pos, header.end - pos):
             return None
         return self._batch_in_window(pos)
+
+    def _header_in_window(self, pos: int) -> BatchHeader | None:
+        at = pos - self._window_at
+        return decode_header(bytes(self._window[at : at + HEADER_BYTES]), 0, self._part.segment, pos)
 
     def _batch_in_window(self, pos: int) -> Batch | None:
         """The same, without reading: None, too, if the window ends before the batch does."""
@@ -181,16 +185,15 @@ class Walk:
         if magic != HEADER_MAGIC or version != VERSION or own != pos or salt != head.salt:
             return None
         meta_at = at + HEADER_BYTES
-        view = self._view
         crc: int = HEADER_CRC.unpack_from(window, meta_at - CRC_BYTES)[0]
-        if segment != self._part.segment or crc32(view[at : meta_at - CRC_BYTES], head.seed) != crc:
+        if segment != self._part.segment or crc32(window[at : meta_at - CRC_BYTES], head.seed) != crc:
             return None
         if first_lsn < self._next_lsn or self._prev_crc not in (-1, prev_crc):
             return None
         heap_at = meta_at + rows * ROW_BYTES + entries * 2 * LENGTH_BYTES + blocks * CRC_BYTES
         end = self._window_at + heap_at + props_bytes + body_bytes
         end += -end % ALIGN_BYTES
-        if end > self._window_at + len(window) or crc32(view[meta_at:heap_at], head.seed) != meta_crc:
+        if end > self._window_at + len(window) or crc32(window[meta_at:heap_at], head.seed) != meta_crc:
             return None
         return Batch(
             end, first_lsn, first_lsn + events, wall_us, crc, rows, entries, props_bytes, props_bytes + body_bytes,
@@ -203,8 +206,7 @@ class Walk:
         if at >= 0 and at + size <= len(self._window):
             return True
         wanted = max(size, min(WINDOW_BYTES, self._part.to_pos - pos))
-        self._window = self._log.read(self._part.segment, pos, wanted)
-        self._view = memoryview(self._window)
+        self._window = self._log.view(self._part.segment, pos, wanted)
         self._window_at = pos
         return size <= len(self._window)
 
@@ -218,21 +220,24 @@ class Walk:
         # The salt is searched for, and not the magic: nobody outside knows it, so nobody can make this slow.
         salt = self._head.salt.to_bytes(8, "little")
         start = after + ALIGN_BYTES
+        searched, searched_at = b"", -1
         while start + HEADER_BYTES <= end:
             if not self._load(start, HEADER_BYTES):
                 return end
-            at = self._window.find(salt, start - self._window_at + SALT_AT)
+            if searched_at != self._window_at:
+                searched, searched_at = bytes(self._window), self._window_at
+            at = searched.find(salt, start - searched_at + SALT_AT)
             if at < 0:
                 # A header may stand across two windows.
                 start = self._window_at + len(self._window) - HEADER_BYTES + 1
                 if self._window_at + len(self._window) >= end:
                     return end
-                self._window = b""
+                self._window = NO_BYTES
                 continue
             start = self._window_at + at - SALT_AT
             if not self._load(start, HEADER_BYTES):
                 return end
-            header = decode_header(self._window, start - self._window_at, self._part.segment, start)
+            header = self._header_in_window(start)
             if header is not None and min(header.first_lsn, header.durable_lsn) >= self._next_lsn:
                 return start
             start += 1

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.pipeline.lake.table import LakeTable, NewFile
 from penstock.pipeline.lake.writing import ROWS_MAX, write_batches
+from penstock.pipeline.warm_worker import task_begins
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +30,7 @@ def stage(
     folder = table.folder
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task_begins()
         files = [file_as_text(file) for file in write_batches(folder, batches, schema, prefix, rows_max)]
         yield pa.RecordBatch.from_pydict({"file": pa.array(files, pa.string())})
 

@@ -34,6 +34,7 @@ from penstock.pipeline.lake.writing import PendingRows, conform
 from penstock.pipeline.refine import lives, minutes, progress
 from penstock.pipeline.refine.life_columns import LIVES, OPEN_LIVES
 from penstock.pipeline.refine.minute_columns import MINUTES
+from penstock.pipeline.warm_worker import task_begins
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,6 +93,7 @@ def write_lives(folded: DataFrame, silver_folder: str, open_folder: str) -> tupl
     """Write lives in one pass: files of ended ones for silver, and files of open ones. Nothing names them yet."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task_begins()
         with (
             PendingRows(silver_folder, LIVES, "lives") as ended,
             PendingRows(open_folder, OPEN_LIVES, "open") as still_open,

@@ -35,6 +35,9 @@ class KnownIndexes(Log):
     def read(self, number: int, offset: int, size: int) -> bytes:
         return self._log.read(number, offset, size)
 
+    def view(self, number: int, offset: int, size: int) -> memoryview:
+        return self._log.view(number, offset, size)
+
     def shared_body(self, queue_no: int, address: int, size: int) -> bytes | None:
         return self._log.shared_body(queue_no, address, size)
 

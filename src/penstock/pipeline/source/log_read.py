@@ -28,6 +28,7 @@ from penstock.pipeline.decode.request import Request
 from penstock.pipeline.source.known_indexes import KnownIndexes
 from penstock.pipeline.source.options import EVENTS, SourceOptions
 from penstock.pipeline.source.shape import arrow_schema, projection, shaped
+from penstock.pipeline.warm_worker import task_begins
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -86,6 +87,7 @@ class LogTask:
         self.target = arrow_schema(schema)
 
     def batches(self, part: LogPartition) -> Iterator[pa.RecordBatch]:
+        task_begins()
         range_ = part.range
         with closing(open_source(self.options)) as log:
             known = KnownIndexes(log, () if part.index is None else (part.index,))

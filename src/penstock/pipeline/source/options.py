@@ -62,7 +62,7 @@ PATH: Final = "path"
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-PARTITION_BYTES: Final = 16 * 1024 * 1024
+PARTITION_BYTES: Final = 64 * 1024 * 1024
 PARTITION_BYTES_LEAST: Final = 1024
 PARTITIONS: Final = 2
 PARTITIONS_MAX: Final = 64

@@ -1,0 +1,45 @@
+"""A segment in the address space: whoever decodes it touches the pages it needs, and copies none.
+
+A log's window of rows and bodies is read by NumPy and Arrow, which take memory as it is. With `pread` the bodies would
+be copied although perhaps no column needs them; most of the time of a scan of a few columns went into that.
+
+The bytes below a segment's durable end never change, so a mapped page stays what it is. A disk that fails under it, or
+a recovery that finds the last batch torn after all and cuts it off, ends the process (SIGBUS), where `pread` would
+raise or return less. So this is for processes that may end, like those of a Spark task; the broker, who hands others
+their bytes, reads them.
+
+What this does not do: know what is durable. The caller asks for that alone.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import final
+
+from penstock.files import File
+
+
+@final
+class MappedSegment:
+    """One segment, as long as somebody holds a view of it."""
+
+    __slots__ = ("_memory", "_view", "number")
+
+    def __init__(self, number: int, file: File) -> None:
+        self.number = number
+        self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(self._memory, "madvise"):
+            self._memory.madvise(mmap.MADV_SEQUENTIAL)
+        self._view = memoryview(self._memory)
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def view(self, offset: int, size: int) -> memoryview:
+        return self._view[offset : offset + size]
+
+
+def can_map() -> bool:
+    """Not where a file that is mapped cannot be removed: retention would fail."""
+    return os.name == "posix"
