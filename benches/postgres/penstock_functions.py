@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from random import uniform
 from typing import Final
 
 import psycopg
@@ -12,6 +13,7 @@ import penstock
 from benches.postgres.systems import PENSTOCK, QUEUE, Client, System, Taken
 from penstock.client.floor import Floor
 from penstock.pg.install import install
+from penstock.pg.sessions import SECONDS_FOR_THE_NAMED
 
 PUT: Final = "SELECT penstock.put(%s::text, %b::bytea)"
 PUT_MANY: Final = "SELECT count(*) FROM penstock.put_many(%s::text, %b::bytea[])"
@@ -68,11 +70,19 @@ class FunctionsClient(Client):
             taken = self._look(count)
         while not taken and (left := end - time.monotonic()) > 0:
             left = max(0.0, min(left, self._floor.walk_at_s - time.monotonic()))
-            for _ in self._connection.notifies(timeout=left, stop_after=1):
-                pass
+            self._pause(left)
             taken = self._look(count, is_waiting=True)
         self._waited_at_s = time.monotonic()
         return taken
+
+    def _pause(self, seconds: float) -> None:
+        """As penstock's client: who is not named by a notification gives the one who is a moment."""
+        end = time.monotonic() + seconds
+        is_meant = False
+        while not is_meant and (left := end - time.monotonic()) > 0:
+            for heard in self._connection.notifies(timeout=left, stop_after=1):
+                is_meant = heard.payload in ("", str(self._number))
+                end = min(end, time.monotonic() + uniform(*SECONDS_FOR_THE_NAMED))
 
     def _look(self, count: int, is_waiting: bool = False) -> list[Taken]:
         now = time.monotonic()

@@ -10,7 +10,9 @@ import pytest
 
 import penstock
 from penstock.client.errors import Closed, NotReserved
+from penstock.client.pg_statements import Statements
 from penstock.client.sync import pg_consumer
+from penstock.client.sync.pg_link import PgLink
 from tests.client.any_driver import PATIENCE_S, Place
 from tests.client.calls import Call
 from tests.interop.deadline import wait_until
@@ -199,3 +201,56 @@ def test_waiting_for_any_ends_when_a_message_falls_due_or_its_lease_ends(databas
     assert two.reserve().deliveries == 1
     session.wait_any([one, two], None)
     assert two.reserve().deliveries == 2
+
+
+# --- whom a notification names ----------------------------------------------------------------------------
+
+
+def a_link(url: str, channel: str) -> PgLink:
+    link = PgLink(url, "listener", Statements("penstock"))
+    link.connect()
+    link.listen(channel)
+    return link
+
+
+@pytest.mark.parametrize("payload", ["", "7", "8"])
+def test_a_pause_ends_with_a_notification_for_us_for_all_and_a_moment_later_for_another(
+    penstock_url: str, plain: Plain, payload: str
+) -> None:
+    link = a_link(penstock_url, "somewhere")
+    try:
+        # Nobody would wait for the end of this one.
+        call = Call(lambda: link.pause(PATIENCE_S * 10, ["7"]))
+        plain.execute("SELECT pg_notify('somewhere', %s)", (payload,))
+        assert call.result() is True
+    finally:
+        link.close()
+
+
+def test_a_pause_in_which_others_are_named_all_the_time_ends_all_the_same(penstock_url: str, plain: Plain) -> None:
+    link = a_link(penstock_url, "somewhere")
+    try:
+        call = Call(lambda: link.pause(PATIENCE_S * 10, ["7"]))
+        sent = 0
+        while not call.is_over():
+            plain.execute("SELECT pg_notify('somewhere', '8')")
+            sent += 1
+        assert call.result() is True
+        assert sent > 0
+    finally:
+        link.close()
+
+
+def test_messages_come_although_notifications_name_one_who_never_looks(database: Place, plain: Plain) -> None:
+    """He says that he waits, and is busy: a consumer that is free gets every message."""
+    plain.execute("SELECT penstock.use_queue('q')")
+    row = plain.execute("SELECT penstock.attach('q', 'consumer', '0 s')").fetchone()
+    assert row is not None
+    plain.execute("SELECT penstock.set_waiting(%s, true)", (row[0],))
+    session = database.session()
+    consumer, producer = session.consumer_for("q"), session.producer_for("q")
+    for number in range(10):
+        call = Call(lambda: consumer.reserve(wait=None))
+        wait_until_waiting(plain, 2)
+        producer.put(str(number))
+        assert call.result().text == str(number)

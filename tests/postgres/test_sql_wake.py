@@ -37,16 +37,19 @@ def listen(listener: PlainSql, queue: str) -> str:
     return str(channel)
 
 
-def heard(listener: PlainSql, by: PlainSql, channel: str) -> list[str]:
-    """The channels of what has come, up to a mark that is sent last: nothing is waited for that may not come."""
+def told(listener: PlainSql, by: PlainSql, channel: str) -> list[tuple[str, str]]:
+    """Channels and payloads that have come, up to a mark that is sent last: nothing is waited for that may not come."""
     by.rows("SELECT pg_notify(%s, 'mark')", channel)
     came = []
     for each in listener.connection.notifies():
         if each.payload == "mark":
             break
-        assert each.payload == ""
-        came.append(each.channel)
+        came.append((each.channel, each.payload))
     return came
+
+
+def heard(listener: PlainSql, by: PlainSql, channel: str) -> list[str]:
+    return [heard_on for heard_on, _ in told(listener, by, channel)]
 
 
 def test_a_put_notifies_when_a_consumer_waits_and_not_otherwise(putter: PlainSql, listener: PlainSql) -> None:
@@ -136,3 +139,30 @@ def test_channels_of_odd_names_can_be_listened_to(putter: PlainSql, listener: Pl
         channel = listen(listener, name)
         putter.put(name, "x")
         assert heard(listener, putter, channel) == [channel]
+
+
+def test_a_notification_names_one_of_those_who_wait_and_each_of_them_in_time(
+    putter: PlainSql, listener: PlainSql
+) -> None:
+    waiting = [listener.attach("q") for _ in range(3)]
+    listener.attach("q")
+    for number in waiting:
+        listener.rows("SELECT penstock.set_waiting(%s, true)", number)
+    channel = listen(listener, "q")
+    for _ in range(60):
+        putter.put("q", "x")
+        putter.column("SELECT penstock.put_many('q', '{a,b}')")
+    named = [payload for _, payload in told(listener, putter, channel)]
+    assert len(named) == 120
+    assert {int(payload) for payload in named} == set(waiting)
+
+
+def test_a_put_in_a_transaction_names_nobody_since_who_waits_at_its_commit_cannot_be_known(
+    putter: PlainSql, caller: PlainSql, listener: PlainSql
+) -> None:
+    listener.rows("SELECT penstock.set_waiting(%s, true)", listener.attach("q"))
+    channel = listen(listener, "q")
+    with caller.connection.transaction():
+        caller.put("q", "x")
+        caller.column("SELECT penstock.put_many('q', '{a,b}')")
+    assert told(listener, putter, channel) == [(channel, "")]

@@ -18,6 +18,10 @@ SESSION_SETTINGS: Final = (
     b" set_config('search_path', 'pg_catalog, pg_temp', false)"
 )
 
+# A notification names one of those who wait. The others look a moment later, in case he is busy or gone: by then he has
+# taken what there was for him, and most of them find nothing to do anyway.
+SECONDS_FOR_THE_NAMED: Final = (0.01, 0.02)
+
 
 def url_options(url: str) -> dict[str, Any]:
     """What the URL says, by libpq's names. Raises ValueError."""

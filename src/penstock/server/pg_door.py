@@ -40,6 +40,8 @@ class ServerDoor(PgDoor):
         self.channel = ""
         # The database is to notify, as far as it was told.
         self.is_waiting = False
+        # Somebody else was named by a notification, and we look a moment later.
+        self.is_look_planned = False
         self.is_closing = False
         self.is_closed = False
         # Put here and not committed.

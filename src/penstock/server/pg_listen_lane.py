@@ -6,6 +6,7 @@ and the heads of queues that nobody consumes here are looked at, so that what ha
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
+from penstock.pg.sessions import SECONDS_FOR_THE_NAMED
 from penstock.server.pg_calls import PgCalls
 from penstock.server.pg_connect import is_lost, one_line
 from penstock.server.pg_lane import Connection, Lane
@@ -63,7 +65,7 @@ class ListenLane(Lane):
         while True:
             await self._listen(connection)
             async for notify in connection.notifies(timeout=LISTEN_S):
-                self._heard(notify.channel)
+                self._heard(notify.channel, notify.payload)
             now_s = self._now_s()
             duties: list[Callable[[Connection], Awaitable[None]]] = []
             if now_s - counted_s >= COUNT_S:
@@ -105,9 +107,21 @@ class ListenLane(Lane):
                 # What came before is not notified.
                 door.look_now()
 
-    def _heard(self, channel: str) -> None:
+    def _heard(self, channel: str, number: str) -> None:
+        """A message for the one whose number it is, or for all. If he is not here, he is given a moment."""
         door = self._by_channel.get(channel)
-        if door is not None and not door.is_closed:
+        if door is None or door.is_closed:
+            return
+        if not number or number == str(door.number):
+            door.look_now()
+        elif not door.is_look_planned:
+            door.is_look_planned = True
+            moment_s = random.uniform(*SECONDS_FOR_THE_NAMED)  # noqa: S311
+            asyncio.get_running_loop().call_later(moment_s, self._look_later, door)
+
+    def _look_later(self, door: ServerDoor) -> None:
+        door.is_look_planned = False
+        if not door.is_closed:
             door.look_now()
 
     async def _count(self, connection: Connection) -> None:

@@ -59,6 +59,11 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         # Reserved by answers that came, and not settled: what else is ours in the database, we have never heard of.
         self._known: set[str] = set()
 
+    @property
+    def number(self) -> str:
+        """Of the participant, as notifications name it; "" when there is none."""
+        return self._participant or ""
+
     async def attach(self) -> None:
         """Be counted among the queue's consumers, and hear its channel; again after the connection was lost."""
         if self._is_closed:
@@ -82,7 +87,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             messages = await self._look(count)
         nap = AsyncPgNap(self._link, [self.queue], self._waiting_since_s)
         while not messages and monotonic() < deadline_s:
-            if await nap.take(min(deadline_s, self._floor.walk_at_s)):
+            if await nap.take(min(deadline_s, self._floor.walk_at_s), [self.number]):
                 self._floor.forget()
             # Meanwhile somebody may have closed us, or we had to attach anew.
             await self.begin_to_wait()

@@ -119,7 +119,7 @@ class AsyncPgDriver(AsyncDriver):
         while not await self._ear.value("any_ready", (queues,)) and monotonic() < deadline_s:
             for consumer in waiting:
                 await consumer.sweep_if_due()
-            await nap.take(deadline_s)
+            await nap.take(deadline_s, [consumer.number for consumer in waiting])
 
     async def _hear(self, channels: Sequence[str]) -> None:
         await self._ear.connect()

@@ -6,17 +6,18 @@ has to attach anew on a new connection, and tells them apart by `generation`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from random import uniform
 from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from penstock.client.aio.waiting import Lock
+from penstock.client.aio.waiting import Lock, monotonic
 from penstock.client.errors import Closed, ConnectionLost
 from penstock.client.pg_errors import TAKEN_BACK, translated
 from penstock.client.pg_statements import Statements
-from penstock.pg.sessions import SESSION_SETTINGS, url_options
+from penstock.pg.sessions import SECONDS_FOR_THE_NAMED, SESSION_SETTINGS, url_options
 
 # What the URL does not say itself. A peer that is gone without a word is noticed within a minute, by either side.
 DEFAULTS: Final[dict[str, Any]] = {
@@ -109,14 +110,25 @@ class AsyncPgLink:
         except psycopg.Error as error:
             raise await self._given_up(connection, error) from error
 
-    async def pause(self, seconds: float) -> bool:
-        """Wait for a notification, at most so long; whether there was one. Those that came before count too."""
+    async def pause(self, seconds: float, names: Collection[str]) -> bool:
+        """Wait for a notification, at most so long; whether there was one. Those that came before count too.
+
+        `names` are ours. One that names somebody else is for him first: if it was the only one, we give him a moment.
+        """
         connection = self._here()
         self.listeners += 1
-        is_told = False
+        is_told = is_meant = False
+        end_s = monotonic() + seconds
         try:
-            async for _ in connection.notifies(timeout=seconds, stop_after=1):
+            while not is_meant:
+                is_heard = False
+                async for notify in connection.notifies(timeout=max(0.0, end_s - monotonic()), stop_after=1):
+                    is_heard = True
+                    is_meant = is_meant or not notify.payload or notify.payload in names
+                if not is_heard:
+                    break
                 is_told = True
+                end_s = min(end_s, monotonic() + uniform(*SECONDS_FOR_THE_NAMED))  # noqa: S311
         except psycopg.Error as error:
             raise await self._given_up(connection, error) from error
         finally:

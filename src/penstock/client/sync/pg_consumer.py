@@ -60,6 +60,11 @@ class PgConsumer(ConsumerDriver):
         # Reserved by answers that came, and not settled: what else is ours in the database, we have never heard of.
         self._known: set[str] = set()
 
+    @property
+    def number(self) -> str:
+        """Of the participant, as notifications name it; "" when there is none."""
+        return self._participant or ""
+
     def attach(self) -> None:
         """Be counted among the queue's consumers, and hear its channel; again after the connection was lost."""
         if self._is_closed:
@@ -83,7 +88,7 @@ class PgConsumer(ConsumerDriver):
             messages = self._look(count)
         nap = PgNap(self._link, [self.queue], self._waiting_since_s)
         while not messages and monotonic() < deadline_s:
-            if nap.take(min(deadline_s, self._floor.walk_at_s)):
+            if nap.take(min(deadline_s, self._floor.walk_at_s), [self.number]):
                 self._floor.forget()
             # Meanwhile somebody may have closed us, or we had to attach anew.
             self.begin_to_wait()

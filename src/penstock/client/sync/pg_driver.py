@@ -120,7 +120,7 @@ class PgDriver(Driver):
         while not self._ear.value("any_ready", (queues,)) and monotonic() < deadline_s:
             for consumer in waiting:
                 consumer.sweep_if_due()
-            nap.take(deadline_s)
+            nap.take(deadline_s, [consumer.number for consumer in waiting])
 
     def _hear(self, channels: Sequence[str]) -> None:
         self._ear.connect()

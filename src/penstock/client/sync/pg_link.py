@@ -7,7 +7,8 @@ has to attach anew on a new connection, and tells them apart by `generation`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from random import uniform
 from typing import Any, Final
 
 import psycopg
@@ -16,8 +17,8 @@ from psycopg import Connection, sql
 from penstock.client.errors import Closed, ConnectionLost
 from penstock.client.pg_errors import TAKEN_BACK, translated
 from penstock.client.pg_statements import Statements
-from penstock.client.sync.waiting import Lock
-from penstock.pg.sessions import SESSION_SETTINGS, url_options
+from penstock.client.sync.waiting import Lock, monotonic
+from penstock.pg.sessions import SECONDS_FOR_THE_NAMED, SESSION_SETTINGS, url_options
 
 # What the URL does not say itself. A peer that is gone without a word is noticed within a minute, by either side.
 DEFAULTS: Final[dict[str, Any]] = {
@@ -110,14 +111,25 @@ class PgLink:
         except psycopg.Error as error:
             raise self._given_up(connection, error) from error
 
-    def pause(self, seconds: float) -> bool:
-        """Wait for a notification, at most so long; whether there was one. Those that came before count too."""
+    def pause(self, seconds: float, names: Collection[str]) -> bool:
+        """Wait for a notification, at most so long; whether there was one. Those that came before count too.
+
+        `names` are ours. One that names somebody else is for him first: if it was the only one, we give him a moment.
+        """
         connection = self._here()
         self.listeners += 1
-        is_told = False
+        is_told = is_meant = False
+        end_s = monotonic() + seconds
         try:
-            for _ in connection.notifies(timeout=seconds, stop_after=1):
+            while not is_meant:
+                is_heard = False
+                for notify in connection.notifies(timeout=max(0.0, end_s - monotonic()), stop_after=1):
+                    is_heard = True
+                    is_meant = is_meant or not notify.payload or notify.payload in names
+                if not is_heard:
+                    break
                 is_told = True
+                end_s = min(end_s, monotonic() + uniform(*SECONDS_FOR_THE_NAMED))  # noqa: S311
         except psycopg.Error as error:
             raise self._given_up(connection, error) from error
         finally:

@@ -7,6 +7,7 @@ due comes back here, too: scheduled messages become ready, and those whose lease
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from penstock.client.ladder import LAST_RUNG_S, Ladder
@@ -31,8 +32,8 @@ class PgNap:
         self._asked_at_s = 0.0
         self._ask_at_s = 0.0
 
-    def take(self, deadline_s: float) -> bool:
-        """Nap once; whether messages that had been somewhere else have become ready."""
+    def take(self, deadline_s: float, names: Collection[str]) -> bool:
+        """Nap once; whether messages that had been somewhere else have become ready. `names`: who naps, as in pause."""
         now_s = monotonic()
         if now_s >= self._ask_at_s:
             due_s = self._link.value("due", (self._queues,))
@@ -49,6 +50,6 @@ class PgNap:
                 pause_s = min(pause_s, SECONDS_FOR_OTHERS)
             else:
                 pause_s = min(pause_s, self._due_at_s - now_s)
-        if self._link.pause(max(0.0, pause_s)):
+        if self._link.pause(max(0.0, pause_s), names):
             self._ask_at_s = min(self._ask_at_s, self._asked_at_s + SECONDS_BETWEEN_QUESTIONS)
         return False

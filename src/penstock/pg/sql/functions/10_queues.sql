@@ -136,11 +136,22 @@ COMMENT ON FUNCTION {schema}._in_transaction() IS
 
 -- NOTIFY serialises commits, so it is only sent when somebody waits, or when the caller says so because its transaction
 -- may commit much later: who waits by then cannot be known. PostgreSQL itself sends equal ones once.
+-- The payload is the number of one who waits: all hear it, he looks at once, the others a moment later. Were all of them to
+-- look for one message, all but one would look in vain. Nobody's number is for all.
 CREATE OR REPLACE FUNCTION {schema}._wake(queue_id integer, surely boolean) RETURNS void LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
+DECLARE
+    v_one bigint;
 BEGIN
-    IF surely OR EXISTS (SELECT 1 FROM {schema}.participants p WHERE p.queue_id = _wake.queue_id AND p.waiting) THEN
-        PERFORM pg_notify(q.channel, '') FROM {schema}.queues q WHERE q.id = _wake.queue_id;
+    IF NOT surely THEN
+        -- Some of them are enough to choose from, however many wait.
+        SELECT s.id INTO v_one FROM (
+            SELECT p.id FROM {schema}.participants p WHERE p.queue_id = _wake.queue_id AND p.waiting LIMIT 16
+        ) s ORDER BY random() LIMIT 1;
+        IF v_one IS NULL THEN
+            RETURN;
+        END IF;
     END IF;
+    PERFORM pg_notify(q.channel, coalesce(v_one::text, '')) FROM {schema}.queues q WHERE q.id = _wake.queue_id;
 END $body$;
-COMMENT ON FUNCTION {schema}._wake(integer, boolean) IS 'Notifies the consumers of a queue if one waits, or surely.';
+COMMENT ON FUNCTION {schema}._wake(integer, boolean) IS 'Notifies the consumers of a queue, and names one, if one waits; all, if surely.';

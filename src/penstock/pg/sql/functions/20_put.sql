@@ -19,7 +19,7 @@ LANGUAGE plpgsql AS $body$
 DECLARE
     v_queue integer;
     v_channel text;
-    v_waited_for boolean;
+    v_one bigint;
     v_now timestamptz := clock_timestamp();
     v_ready_at timestamptz := coalesce(put.ready_at, v_now);
     v_later integer := (v_ready_at > v_now)::integer;
@@ -32,8 +32,11 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock_shared({schema}._put_class(), hashtext(queue)) THEN
         PERFORM {schema}._hold_queue(queue);
     END IF;
-    SELECT q.id, q.channel, EXISTS (SELECT 1 FROM {schema}.participants p WHERE p.queue_id = q.id AND p.waiting)
-    INTO v_queue, v_channel, v_waited_for FROM {schema}.queues q WHERE q.name = queue;
+    SELECT q.id, q.channel, (
+        SELECT s.id FROM (
+            SELECT p.id FROM {schema}.participants p WHERE p.queue_id = q.id AND p.waiting LIMIT 16
+        ) s ORDER BY random() LIMIT 1
+    ) INTO v_queue, v_channel, v_one FROM {schema}.queues q WHERE q.name = queue;
     IF v_queue IS NULL OR current_setting('transaction_isolation') <> 'read committed' THEN
         v_queue := {schema}._hold_queue(queue);
         v_channel := {schema}._channel(queue);
@@ -43,8 +46,10 @@ BEGIN
     RETURNING id INTO v_id;
     INSERT INTO {schema}.stats_deltas (queue_id, ready, scheduled) VALUES (v_queue, 1 - v_later, v_later);
     -- As in _wake.
-    IF v_waited_for OR {schema}._in_transaction() THEN
+    IF {schema}._in_transaction() THEN
         PERFORM pg_notify(v_channel, '');
+    ELSIF v_one IS NOT NULL THEN
+        PERFORM pg_notify(v_channel, v_one::text);
     END IF;
     RETURN v_id;
 END $body$;

@@ -19,15 +19,14 @@ BEGIN
         DELETE FROM {schema}.messages m
         WHERE m.id = ANY (ids) AND m.state = 1 AND m.queue_id = v_queue AND m.owner IS NOT DISTINCT FROM consumer
         RETURNING m.*
-    ), kept AS (
-        INSERT INTO {schema}.messages_history (id, owner, ready_at, reserved_at, reserved_until, expires_at, queue_id,
-            deliveries, state, reserved_by, reserved_ip, exchange, routing_key, properties, payload, note, finalized_at,
-            finalized_note, xid)
-        SELECT id, owner, ready_at, reserved_at, reserved_until, expires_at, queue_id, deliveries, state, reserved_by,
-               reserved_ip, exchange, routing_key, properties, payload, note, v_now, finalize_many.note, v_xid
-        FROM gone
     )
-    SELECT id FROM gone ORDER BY id;
+    INSERT INTO {schema}.messages_history AS h (id, owner, ready_at, reserved_at, reserved_until, expires_at, queue_id,
+        deliveries, state, reserved_by, reserved_ip, exchange, routing_key, properties, payload, note, finalized_at,
+        finalized_note, xid)
+    SELECT id, owner, ready_at, reserved_at, reserved_until, expires_at, queue_id, deliveries, state, reserved_by,
+           reserved_ip, exchange, routing_key, properties, payload, note, v_now, finalize_many.note, v_xid
+    FROM gone
+    RETURNING h.id;
     GET DIAGNOSTICS v_got = ROW_COUNT;
     IF v_got > 0 THEN
         INSERT INTO {schema}.stats_deltas (queue_id, reserved, finalized) VALUES (v_queue, -v_got, v_got);

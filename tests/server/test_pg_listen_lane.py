@@ -1,0 +1,75 @@
+"""What a node does when it hears that a message was put: at once if it is named, a moment later if another is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.server.pg_listen_lane import ListenLane
+
+
+class Door:
+    """As much of a door as the lane touches."""
+
+    def __init__(self) -> None:
+        self.number = 7
+        self.is_closed = False
+        self.is_look_planned = False
+        self.looks = 0
+        self.looked = asyncio.Event()
+
+    def look_now(self) -> None:
+        self.looks += 1
+        self.looked.set()
+
+
+def lane_of(door: Any) -> ListenLane:
+    lane = ListenLane("", Any, Any, lambda: [door], lambda: 0.0)  # type: ignore[arg-type]
+    lane._by_channel = {"q": door}
+    return lane
+
+
+def test_a_node_that_is_named_or_meant_with_all_others_looks_at_once() -> None:
+    async def run() -> None:
+        door = Door()
+        lane = lane_of(door)
+        lane._heard("q", "7")
+        lane._heard("q", "")
+        lane._heard("elsewhere", "7")
+        assert door.looks == 2
+
+    asyncio.run(run())
+
+
+def test_a_node_that_is_not_named_looks_once_and_a_moment_later_however_often_another_is() -> None:
+    async def run() -> None:
+        door = Door()
+        lane = lane_of(door)
+        for _ in range(5):
+            lane._heard("q", "8")
+        assert door.looks == 0
+        await asyncio.wait_for(door.looked.wait(), 10)
+        assert door.looks == 1
+        door.looked.clear()
+        lane._heard("q", "8")
+        await asyncio.wait_for(door.looked.wait(), 10)
+        assert door.looks == 2
+
+    asyncio.run(run())
+
+
+def test_a_queue_that_was_closed_meanwhile_is_left_alone() -> None:
+    async def run() -> None:
+        door, other = Door(), Door()
+        lane = lane_of(door)
+        lane._by_channel["other"] = other  # type: ignore[assignment]
+        lane._heard("q", "8")
+        door.is_closed = True
+        # By the second time the moment of the first one is over.
+        for _ in range(2):
+            other.looked.clear()
+            lane._heard("other", "8")
+            await asyncio.wait_for(other.looked.wait(), 10)
+        assert door.looks == 0
+
+    asyncio.run(run())
