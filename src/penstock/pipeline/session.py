@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 import tempfile
 import zipfile
@@ -42,8 +43,6 @@ SETTINGS: Final = {
     # Without it the source cannot be asked to filter by itself (option pushFilters).
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Over TCP each task of a Python worker begins with a wait for a delayed acknowledgement, 40 ms.
-    "spark.python.unix.domain.socket.enabled": "true",
     # 10000 by default. Spark limits batches in bytes, too.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
@@ -86,6 +85,8 @@ def spark_session(
 def settings(master: str | None, quiet: bool = True) -> dict[str, str]:
     """What this module sets, for a master."""
     chosen = dict(SETTINGS)
+    # Over TCP each task of a Python worker begins with a wait for a delayed acknowledgement, 40 ms.
+    chosen["spark.python.unix.domain.socket.enabled"] = str(hasattr(socket, "AF_UNIX")).lower()
     chosen["spark.driver.defaultJavaOptions"] = java_options(quiet)
     chosen["spark.executor.defaultJavaOptions"] = ARROW_OPTIONS
     if is_on_loopback(master):

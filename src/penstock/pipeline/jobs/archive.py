@@ -13,14 +13,13 @@ What it does not do: understand events. That is `refine`.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -259,16 +258,10 @@ def set_cursor(log: Log, lake: Lake, reader: str) -> None:
         log.set_cursor(reader, lsn)
 
 
-@contextmanager
-def only_one(lake: Lake) -> Iterator[None]:
-    """Two archive jobs with one checkpoint would do everything twice, and fail. The lock goes with the process."""
-    durable.make_folder(lake.own)
-    with open(lake.own / "archive.lock", "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LakeError(f"another archive job is writing to the lake {lake.path}; there can be one") from None
-        yield
+def only_one(lake: Lake) -> AbstractContextManager[None]:
+    """Two archive jobs with one checkpoint would do everything twice, and fail."""
+    complaint = f"another archive job is writing to the lake {lake.path}; there can be one"
+    return durable.only_one(lake.own / "archive.lock", complaint)
 
 
 class Watch:

@@ -9,9 +9,12 @@ What it does not do: decide the order of the steps. That is the tables' affair.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +100,15 @@ def _draft(path: Path, value: Any) -> Path:
     draft.write_text(json.dumps(value, indent=1, sort_keys=True), encoding="utf-8")
     sync_file(draft)
     return draft
+
+
+@contextmanager
+def only_one(path: Path, complaint: str) -> Iterator[None]:
+    """Hold the lock file: LakeError with this complaint if another process has it. It goes with the process."""
+    make_folder(path.parent)
+    with open(path, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LakeError(complaint) from None
+        yield

@@ -9,10 +9,9 @@ What it does not do: refine. That is `refine_step`.
 
 from __future__ import annotations
 
-import fcntl
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -108,16 +107,10 @@ def count_open(lake: Lake, done: Refined) -> int:
     return sum(pq.read_metadata(path).num_rows for path in open_life_files(lake, done))
 
 
-@contextmanager
-def only_one(lake: Lake) -> Iterator[None]:
-    """Two refinements of one lake would do the same work twice. The lock goes with the process."""
-    durable.make_folder(lake.own)
-    with open(lake.own / "refine.lock", "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LakeError(f"the lake {lake.path} is being refined by another process; there can be one") from None
-        yield
+def only_one(lake: Lake) -> AbstractContextManager[None]:
+    """Two refinements of one lake would do the same work twice."""
+    complaint = f"the lake {lake.path} is being refined by another process; there can be one"
+    return durable.only_one(lake.own / "refine.lock", complaint)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
