@@ -21,6 +21,7 @@ LIFE_CYCLE: Final = ("lsn", "time", "queue_no", "seq", "kind_no")
 RUNS_SCHEMA: Final = "lsn long, time timestamp, queue_no int, seq long, count long, kind_no short"
 # A message, where it went, and when: what most queries over bodies need.
 NINE: Final = ("lsn", "time", "queue", "kind", "seq", "exchange", "routing_key", "size", "body")
+PARQUET_PARTITION_BYTES: Final = 16 * 1024 * 1024
 # Before the first repeat that counts, each side runs so often: the JIT has to warm up.
 WARM_UP: Final = 8
 
@@ -47,9 +48,13 @@ class Scan:
         return self.rows / statistics.median(self.parquet_s)
 
 
-def events_of(spark: SparkSession, made: Made, columns: Sequence[str] = ()) -> DataFrame:
+def events_of(
+    spark: SparkSession, made: Made, columns: Sequence[str] = (), partition_bytes: int | None = None
+) -> DataFrame:
     """All columns, or those that are named."""
     reader = spark.read.format("penstock").option("source", str(made.folder))
+    if partition_bytes is not None:
+        reader = reader.option("partitionBytes", partition_bytes)
     whole = spark_schema("events")
     return reader.schema(StructType([whole[name] for name in columns or whole.names])).load()
 
@@ -67,10 +72,11 @@ def scan_parquet(spark: SparkSession, parquet: Path, columns: Sequence[str]) -> 
     to_nowhere(spark.read.parquet(str(parquet)).select(*columns))
 
 
-def written(frame: DataFrame, parquet: Path) -> int:
-    """The rows as Parquet; how many there are."""
+def written(spark: SparkSession, made: Made, columns: Sequence[str], parquet: Path) -> int:
+    """The rows as Parquet, in files small enough that Spark shares them evenly among its cores; how many there are."""
+    frame = events_of(spark, made, columns, PARQUET_PARTITION_BYTES)
     frame.write.option("compression", "zstd").parquet(str(parquet))
-    return frame.sparkSession.read.parquet(str(parquet)).count()
+    return spark.read.parquet(str(parquet)).count()
 
 
 def measure_scans(
@@ -78,7 +84,7 @@ def measure_scans(
 ) -> list[Scan]:
     """Events, exploded on both sides."""
     say(f"writing the same rows to Parquet (zstd): {rows_are}")
-    rows = written(events_of(spark, made), parquet)
+    rows = written(spark, made, (), parquet)
     whole = spark_schema("events").names
     scans = []
     for name, title, target, columns in (
@@ -99,7 +105,7 @@ def measure_runs(
 ) -> list[Scan]:
     """Runs, beside the life-cycle columns of exploded rows in Parquet: scanned, and counted by queue and kind."""
     say("writing the same rows to Parquet (zstd), life-cycle columns")
-    rows = written(events_of(spark, made, LIFE_CYCLE), parquet)
+    rows = written(spark, made, LIFE_CYCLE, parquet)
 
     def runs() -> DataFrame:
         reader = spark.read.format("penstock").option("source", str(made.folder)).option("view", "runs")

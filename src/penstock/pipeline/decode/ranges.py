@@ -19,7 +19,10 @@ from penstock.history.log import HistoryError, Log, Mark, SegmentGone, SegmentIn
 from penstock.journal.format import FIRST_BATCH_AT, BatchHeader, decode_header
 from penstock.pipeline.decode.request import Request
 
+# Of a range, about. Rows with bodies take long, and the cores should share them evenly; without bodies a small task is
+# over before it was worth starting.
 TARGET_BYTES: Final = 64 * 1024 * 1024
+TARGET_BYTES_WITH_BODIES: Final = 32 * 1024 * 1024
 _TRIES: Final = 4
 
 T = TypeVar("T")
@@ -63,12 +66,14 @@ def plan(
     log: Log,
     from_lsn: int,
     to_lsn: int,
-    target_bytes: int = TARGET_BYTES,
+    target_bytes: int | None = None,
     request: Request | None = None,
     fail_on_data_loss: bool = True,
 ) -> Plan:
     """Cut [from_lsn, to_lsn) into ranges of about `target_bytes`. BehindRetention when its beginning is gone."""
     wanted = request if request is not None else Request()
+    if target_bytes is None:
+        target_bytes = TARGET_BYTES_WITH_BODIES if wanted.wants_bodies else TARGET_BYTES
     return _again_when_gone(lambda: _planned(log, from_lsn, to_lsn, target_bytes, wanted, fail_on_data_loss))
 
 

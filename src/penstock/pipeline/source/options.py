@@ -62,7 +62,6 @@ PATH: Final = "path"
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-PARTITION_BYTES: Final = 64 * 1024 * 1024
 PARTITION_BYTES_LEAST: Final = 1024
 PARTITIONS: Final = 2
 PARTITIONS_MAX: Final = 64
@@ -100,7 +99,8 @@ class SourceOptions:
     ending: Position = Position(LATEST)
     records_max: int | None = None
     bytes_max: int | None = None
-    partition_bytes: int = PARTITION_BYTES
+    # None: as many as suit what is read (`decode.ranges`).
+    partition_bytes: int | None = None
     fail_on_data_loss: bool = True
     bodies: bool = True
     # Whether filters of queries are done by the source; see `filters`.
@@ -132,7 +132,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         ending=_position(options, "endingOffsets", view) or Position(LATEST),
         records_max=_number(options, "maxRecordsPerTrigger", 1, NUMBER_MAX),
         bytes_max=_number(options, "maxBytesPerTrigger", 1, NUMBER_MAX),
-        partition_bytes=_number(options, "partitionBytes", PARTITION_BYTES_LEAST, NUMBER_MAX) or PARTITION_BYTES,
+        partition_bytes=_number(options, "partitionBytes", PARTITION_BYTES_LEAST, NUMBER_MAX),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         bodies=_flag(options, "bodies", True),
         push_filters=_flag(options, "pushFilters", False),
