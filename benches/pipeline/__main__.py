@@ -24,6 +24,8 @@ from benches.scratch import disk_folder
 from penstock.pipeline.session import spark_session
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
+# docs/pipeline.md: what whoever scans much sets.
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 PARTS: Final = ("scans", "lake", "history")
 
 
@@ -78,14 +80,15 @@ def main() -> None:
     machine = (
         f"{datetime.now(UTC):%Y-%m-%d}; {os.cpu_count()} cores, {platform.system()} {platform.machine()};"
         f" Python {platform.python_version()}; Spark {pyspark.__version__}, local[*],"
-        f" driver memory {given.driver_memory}. `python -m benches.pipeline {' '.join(sys.argv[1:])}`"
+        f" driver memory {given.driver_memory}, {UNIX_SOCKETS}. `python -m benches.pipeline {' '.join(sys.argv[1:])}`"
     )
     figures = Figures(machine)
     if "history" in given.only:
         figures.history = measure_history_cost(given.repeats, say, given.nice)
     folder = Path(tempfile.mkdtemp(prefix="bench-pipeline-", dir=disk_folder()))
     try:
-        spark = spark_session("penstock bench", "local[*]", {"spark.driver.memory": given.driver_memory})
+        config = {"spark.driver.memory": given.driver_memory, UNIX_SOCKETS: "true"}
+        spark = spark_session("penstock bench", "local[*]", config)
         if "scans" in given.only:
             figures.scans = scans(given, spark, folder)
         if "lake" in given.only:

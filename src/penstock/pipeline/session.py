@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
 import tempfile
 import zipfile
@@ -85,8 +84,6 @@ def spark_session(
 def settings(master: str | None, quiet: bool = True) -> dict[str, str]:
     """What this module sets, for a master."""
     chosen = dict(SETTINGS)
-    # Over TCP each task of a Python worker begins with a wait for a delayed acknowledgement, 40 ms.
-    chosen["spark.python.unix.domain.socket.enabled"] = str(hasattr(socket, "AF_UNIX")).lower()
     chosen["spark.driver.defaultJavaOptions"] = java_options(quiet)
     chosen["spark.executor.defaultJavaOptions"] = ARROW_OPTIONS
     if is_on_loopback(master):
