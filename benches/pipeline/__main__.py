@@ -40,6 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--step-events", type=int, default=2_000_000, help="of one step of refine")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--driver-memory", default="2g")
+    parser.add_argument("--master", default="local[*]", help="for both sides (local[*]: as many tasks as cores)")
     parser.add_argument("--nice", type=int, help="of the brokers and their load, with the right to set it")
     given = parser.parse_args()
     given.only = given.only.split(",")
@@ -79,7 +80,7 @@ def main() -> None:
     given = arguments()
     machine = (
         f"{datetime.now(UTC):%Y-%m-%d}; {os.cpu_count()} cores, {platform.system()} {platform.machine()};"
-        f" Python {platform.python_version()}; Spark {pyspark.__version__}, local[*],"
+        f" Python {platform.python_version()}; Spark {pyspark.__version__}, {given.master},"
         f" driver memory {given.driver_memory}, {UNIX_SOCKETS}. `python -m benches.pipeline {' '.join(sys.argv[1:])}`"
     )
     figures = Figures(machine)
@@ -88,7 +89,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="bench-pipeline-", dir=disk_folder()))
     try:
         config = {"spark.driver.memory": given.driver_memory, UNIX_SOCKETS: "true"}
-        spark = spark_session("penstock bench", "local[*]", config)
+        spark = spark_session("penstock bench", given.master, config)
         if "scans" in given.only:
             figures.scans = scans(given, spark, folder)
         if "lake" in given.only:
