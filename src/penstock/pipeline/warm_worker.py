@@ -1,7 +1,7 @@
 """Spark's Python workers, which run many tasks one after the other: what is not worth doing again for each of them.
 
 Spark's daemon collects garbage after every task, and so walks over all that NumPy, pyarrow and pyspark have made when
-they were imported: some 50 ms, most of what a small task costs. What is there when a worker's second task begins has
+they were imported: most of what a small task costs. What is there when a worker's second task begins has
 come to stay, so it is put where the collector does not look (`gc.freeze`). What tasks make afterwards is collected as
 before.
 
