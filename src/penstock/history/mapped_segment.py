@@ -1,7 +1,7 @@
 """A segment in the address space: whoever decodes it touches the pages it needs, and copies none.
 
 A log's window of rows and bodies is read by NumPy and Arrow, which take memory as it is. With `pread` the bodies would
-be copied although perhaps no column needs them; most of the time of a scan of a few columns went into that.
+be copied although perhaps no column needs them.
 
 The bytes below a segment's durable end never change, so a mapped page stays what it is. A disk that fails under it, or
 a recovery that finds the last batch torn after all and cuts it off, ends the process (SIGBUS), where `pread` would

@@ -47,7 +47,7 @@ SETTINGS: Final = {
 }
 
 # Arrow would compare each access with the bounds of its buffer, and ask for a null a second time: Spark asks before it
-# reads, and reads rows that are there. `python -m benches.pipeline --only scans` shows the difference.
+# reads, and reads rows that are there.
 ARROW_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 # Archives that were made for workers, for as long as this process lives.

@@ -137,7 +137,7 @@ COMMENT ON FUNCTION {schema}._in_transaction() IS
 -- NOTIFY serialises commits, so it is only sent when somebody waits, or when the caller says so because its transaction
 -- may commit much later: who waits by then cannot be known. PostgreSQL itself sends equal ones once.
 -- The payload is the number of one who waits: all hear it, he looks at once, the others a moment later. Were all of them to
--- look for one message, all but one would look in vain. Nobody's number is for all.
+-- look for one message, all but one would look in vain. An empty payload is for all.
 CREATE OR REPLACE FUNCTION {schema}._wake(queue_id integer, surely boolean) RETURNS void LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
 DECLARE
