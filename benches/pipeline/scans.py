@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from benches.pipeline.journals import Made
+from benches.pipeline.limit import ready_made, write_ready_made
 from penstock.pipeline.source.shape import spark_schema
 
 LIFE_CYCLE: Final = ("lsn", "time", "queue_no", "seq", "kind_no")
@@ -24,11 +25,13 @@ NINE: Final = ("lsn", "time", "queue", "kind", "seq", "exchange", "routing_key",
 PARQUET_PARTITION_BYTES: Final = 16 * 1024 * 1024
 # Before the first repeat that counts, each side runs so often: the JIT has to warm up.
 WARM_UP: Final = 8
+# What is run, and where its seconds go.
+Side = tuple[Callable[[], object], list[float]]
 
 
 @dataclass
 class Scan:
-    """A case: seconds of each repeat, ours and Parquet's."""
+    """A case: seconds of each repeat, ours and the others'."""
 
     name: str
     title: str
@@ -37,6 +40,8 @@ class Scan:
     rows: int
     source_s: list[float] = field(default_factory=list)
     parquet_s: list[float] = field(default_factory=list)
+    # Of the smallest source that Spark could have, where it was tried (see `limit`).
+    limit_s: list[float] = field(default_factory=list)
 
     def ratio(self) -> float:
         return statistics.median(self.parquet_s) / statistics.median(self.source_s)
@@ -46,6 +51,10 @@ class Scan:
 
     def parquet_per_s(self) -> float:
         return self.rows / statistics.median(self.parquet_s)
+
+    def limit(self) -> float | None:
+        """The ratio that no source in Python can pass."""
+        return statistics.median(self.parquet_s) / statistics.median(self.limit_s) if self.limit_s else None
 
 
 def events_of(
@@ -72,6 +81,10 @@ def scan_parquet(spark: SparkSession, parquet: Path, columns: Sequence[str]) -> 
     to_nowhere(spark.read.parquet(str(parquet)).select(*columns))
 
 
+def scan_ready_made(spark: SparkSession, folder: Path, columns: Sequence[str]) -> None:
+    to_nowhere(ready_made(spark, folder, columns))
+
+
 def written(spark: SparkSession, made: Made, columns: Sequence[str], parquet: Path) -> int:
     """The rows as Parquet, in files small enough that Spark shares them evenly among its cores; how many there are."""
     frame = events_of(spark, made, columns, PARQUET_PARTITION_BYTES)
@@ -80,11 +93,13 @@ def written(spark: SparkSession, made: Made, columns: Sequence[str], parquet: Pa
 
 
 def measure_scans(
-    spark: SparkSession, made: Made, parquet: Path, rows_are: str, repeats: int, say: Callable[[str], None]
+    spark: SparkSession, made: Made, others: Path, rows_are: str, repeats: int, say: Callable[[str], None]
 ) -> list[Scan]:
-    """Events, exploded on both sides."""
-    say(f"writing the same rows to Parquet (zstd): {rows_are}")
+    """Events, exploded on all sides; `others` is the folder of what they are compared with."""
+    say(f"writing the same rows to Parquet (zstd), and as Arrow batches: {rows_are}")
+    parquet, arrow = others / "parquet", others / "arrow"
     rows = written(spark, made, (), parquet)
+    write_ready_made(made, arrow)
     whole = spark_schema("events").names
     scans = []
     for name, title, target, columns in (
@@ -93,9 +108,12 @@ def measure_scans(
         ("life-cycle", f"{len(LIFE_CYCLE)} life-cycle columns", 0.5, LIFE_CYCLE),
     ):
         scan = Scan(f"{name}-{rows_are}", f"{rows_are}: {title}", target, rows)
-        ours = partial(scan_journal, spark, made, columns)
-        theirs = partial(scan_parquet, spark, parquet, columns)
-        alternate(scan, ours, theirs, repeats, say)
+        sides: list[Side] = [
+            (partial(scan_journal, spark, made, columns), scan.source_s),
+            (partial(scan_ready_made, spark, arrow, columns), scan.limit_s),
+            (partial(scan_parquet, spark, parquet, columns), scan.parquet_s),
+        ]
+        alternate(scan, sides, repeats, say)
         scans.append(scan)
     return scans
 
@@ -112,32 +130,25 @@ def measure_runs(
         return reader.schema(RUNS_SCHEMA).load()
 
     scanned = Scan("runs", "runs with their counts; in Parquet the life-cycle columns of each event", 2.0, rows)
-    alternate(
-        scanned,
-        lambda: to_nowhere(runs()),
-        lambda: to_nowhere(spark.read.parquet(str(parquet))),
-        repeats,
-        say,
-    )
+    sides: list[Side] = [
+        (lambda: to_nowhere(runs()), scanned.source_s),
+        (lambda: to_nowhere(spark.read.parquet(str(parquet))), scanned.parquet_s),
+    ]
+    alternate(scanned, sides, repeats, say)
     counted = Scan("runs-counted", "events counted by queue and kind, from runs; in Parquet from 2 columns", None, rows)
-    alternate(
-        counted,
-        lambda: runs().groupBy("queue_no", "kind_no").agg(sf.sum("count")).collect(),
-        lambda: spark.read.parquet(str(parquet)).groupBy("queue_no", "kind_no").count().collect(),
-        repeats,
-        say,
-    )
+    sides = [
+        (lambda: runs().groupBy("queue_no", "kind_no").agg(sf.sum("count")).collect(), counted.source_s),
+        (lambda: spark.read.parquet(str(parquet)).groupBy("queue_no", "kind_no").count().collect(), counted.parquet_s),
+    ]
+    alternate(counted, sides, repeats, say)
     return [scanned, counted]
 
 
-def alternate(
-    scan: Scan, ours: Callable[[], object], theirs: Callable[[], object], repeats: int, say: Callable[[str], None]
-) -> None:
+def alternate(scan: Scan, sides: Sequence[Side], repeats: int, say: Callable[[str], None]) -> None:
     for repeat in range(WARM_UP + repeats):
         say(f"{scan.name}, {repeat + 1} of {WARM_UP + repeats}")
         # There and back: nobody always comes behind the same other.
-        order = ((ours, scan.source_s), (theirs, scan.parquet_s))
-        for run, seconds in order if repeat % 2 == 0 else order[::-1]:
+        for run, seconds in sides if repeat % 2 == 0 else sides[::-1]:
             started = time.monotonic()
             run()
             if repeat >= WARM_UP:

@@ -193,9 +193,11 @@ def test_what_a_killed_node_had_is_all_done_by_the_worker_of_the_other(
     one.broker.kill()
     two.start_worker()
     wait_until(lambda: ("in-flight", two.worker_pid) in runs.all(), "the task came back", timeout_s=ANSWER_S)
+    # The worker without a broker has the task as well, and Celery's results in files are not for two writers.
+    one.kill_worker()
     runs.go()
     assert [result.get(timeout=ANSWER_S) for result in results] == [f"task-{number}" for number in range(40)]
-    assert blocked.get(timeout=ANSWER_S) in (True, False)
+    assert blocked.get(timeout=ANSWER_S) is True
     wait_until(lambda: left_in(penstock_url) == 0, "every task is acknowledged")
     done = Counter(runs.all())
     assert {name for name, pid in done if pid == two.worker_pid} == {"in-flight", *[f"task-{n}" for n in range(40)]}
