@@ -77,8 +77,9 @@ class _Nursery:
         self._wake_out.setblocking(False)
         signal.set_wakeup_fd(self._wake_out.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _note_signal)
-        # What is here stays here: pages that the collector does not touch are shared with every child.
-        gc.collect()
+        # What is here stays here: pages that the collector does not touch are shared with every child. It is not run
+        # before: it would touch them all, which takes seconds in a large application, and it would finalize here what
+        # belongs to the worker.
         gc.freeze()
         try:
             while self._turn():
