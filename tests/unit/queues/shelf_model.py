@@ -35,7 +35,8 @@ class ShelfModel:
         self.messages: dict[int, Message] = {}
 
     def in_state(self, state: str) -> list[Message]:
-        return [self.messages[seq_id] for seq_id in sorted(self.messages) if self.messages[seq_id].state == state]
+        found = [message for message in self.messages.values() if message.state == state]
+        return sorted(found, key=lambda message: message.seq_id)
 
     def ready_ids(self) -> set[int]:
         return {message.seq_id for message in self.in_state(READY)}
@@ -48,8 +49,12 @@ class ShelfModel:
     def rank(self, message: Message) -> tuple[object, ...]:
         return (message.seq_id,)
 
-    def may_have(self, owner: Owner, message: Message) -> bool:
-        return True
+    def group(self, message: Message) -> object:
+        return None
+
+    def groups_of_others(self, owner: Owner) -> set[object]:
+        """Groups of which the consumer may have nothing now."""
+        return set()
 
     def expected(self, owner: Owner, colours: str | None, now_ms: int) -> Message | None:
         """What the consumer must get next."""
@@ -57,11 +62,12 @@ class ShelfModel:
 
     def candidates(self, owner: Owner, colours: str | None, now_ms: int) -> list[Message]:
         """All that the consumer may have now."""
+        others = self.groups_of_others(owner)
         return [
             message
             for message in self.in_state(READY)
             if (colours is None or message.colour in colours)
-            and self.may_have(owner, message)
+            and self.group(message) not in others
             and not message.has_expired(now_ms)
         ]
 
@@ -121,10 +127,8 @@ class SharedModel(ShelfModel):
     def group(self, message: Message) -> object:
         return "qpid.no-group" if message.key is None else message.key
 
-    def may_have(self, owner: Owner, message: Message) -> bool:
-        group = self.group(message)
-        holders = {other.owner for other in self.in_state(DELIVERED) if self.group(other) == group}
-        return holders <= {owner}
+    def groups_of_others(self, owner: Owner) -> set[object]:
+        return {self.group(message) for message in self.in_state(DELIVERED) if message.owner != owner}
 
 
 class StandardModel(SharedModel):
@@ -135,13 +139,10 @@ class StandardModel(SharedModel):
     def group(self, message: Message) -> object:
         return None if message.key is None else crc32(str(message.key).encode()) % 255
 
-    def may_have(self, owner: Owner, message: Message) -> bool:
-        group = self.group(message)
-        if group is None:
-            return True
-        if group in self.owners:
-            return self.owners[group] == owner
-        return super().may_have(owner, message)
+    def groups_of_others(self, owner: Owner) -> set[object]:
+        # A group that somebody owns is his alone, whoever holds what of it; without a group everything is free.
+        unowned = super().groups_of_others(owner) - {None, *self.owners}
+        return unowned | {group for group, other in self.owners.items() if other != owner}
 
     def deliver(self, owner: Owner, message: Message, ack_required: bool) -> None:
         super().deliver(owner, message, ack_required)

@@ -29,7 +29,7 @@ from penstock.queues.order import Order
 from penstock.queues.sorted_order import SortedOrder
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-FEW, MANY_EXAMPLES, STEPS = (3_000, 3_000, 100) if DEEP else (25, 80, 50)
+FEW, MANY_EXAMPLES, STEPS = (3_000, 3_000, 100) if DEEP else (25, 40, 50)
 
 ORDERS: dict[str, Callable[[], Order]] = {
     "fifo": FifoOrder,
