@@ -6,7 +6,8 @@
 #   make PYTHON=python3.13 test        another Python, 3.11 or newer (remove .venv to change it later)
 
 PYTHON ?= python3
-WORKERS ?= auto
+# Tests wait much, for brokers and for Spark to start: one process more than there are cores.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FUZZ_SECONDS ?= 300
 CYCLES ?= 30
 SEEDS ?= 2000
@@ -19,6 +20,9 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 # Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker.
 PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p tests.not_run
 
+# Of the tests: with an archive of Spark's classes, which starts in half the time then, and Spark is started often.
+CACHE := XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -30,8 +34,8 @@ help: ## Say what can be made
 run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672, its pipeline beside it (ARGS="--port 5673" to change that)
 	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 --http-port 15672 --pipeline $(ARGS)
 
-test: $(VENV)/dev.stamp ## Run every test, the slow ones too; say at the end what could not run here
-	$(PYTEST) $(ARGS)
+test: $(VENV)/spark.stamp ## Run every test, the slow ones too; say at the end what could not run here
+	$(CACHE) $(PYTEST) $(ARGS)
 
 check: static unit ## What to run before each commit: lint, types, tidy, fast tests (about a minute)
 
@@ -101,4 +105,9 @@ $(VENV)/run.stamp: pyproject.toml | $(PY)
 # After the first stamp, so that two installs never run at once (make -j run test).
 $(VENV)/dev.stamp: pyproject.toml | $(VENV)/run.stamp
 	$(PIP) install --editable '.[dev]'
+	@touch $@
+
+# Not every Java can: then it says so, and tests take longer.
+$(VENV)/spark.stamp: $(VENV)/dev.stamp
+	-$(CACHE) $(VENV)/bin/penstock pipeline prepare
 	@touch $@

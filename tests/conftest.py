@@ -16,6 +16,9 @@ settings.load_profile("penstock")
 
 pytest_plugins = ["tests.postgres_server"]
 
+# For every Spark that a test starts, in whatever process: it is over before the better compiler has paid for itself.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # Tests that share a Spark session share a process, too: a session takes a gigabyte, and seconds to start.
 SPARK = "tests/pipeline/"
 # Those in there that have none, or start processes of their own.

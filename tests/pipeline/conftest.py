@@ -24,8 +24,6 @@ JournalOf = Callable[[Iterable[Step]], str]
 
 SETTINGS = {
     "spark.driver.memory": "1g",
-    # A test is over before the better compiler has paid for itself.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     # A stream looks for new data as often as it can.
     "spark.sql.streaming.pollingDelay": "20ms",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import penstock
 from penstock.errors import StartupError
+from penstock.pipeline.class_archive import archive_options
 from penstock.pipeline.java import java_home
 
 if TYPE_CHECKING:
@@ -69,10 +70,15 @@ def spark_session(
     except ImportError:
         raise StartupError("the pipeline needs Spark: pip install 'penstock[pipeline]'") from None
     prepare_environment(master)
+    chosen = settings(master, quiet)
+    if SUBMITTED not in os.environ:
+        mapped = archive_options(os.environ["JAVA_HOME"])
+        for who in ("driver", "executor") if is_on_loopback(master) else ("driver",):
+            chosen[f"spark.{who}.defaultJavaOptions"] += f" {mapped}"
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for name, value in {**settings(master, quiet), **(config or {})}.items():
+    for name, value in {**chosen, **(config or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     if quiet:
@@ -98,11 +104,12 @@ def settings(master: str | None, quiet: bool = True) -> dict[str, str]:
 def java_options(quiet: bool) -> str:
     """Of the driver's JVM, which starts with them."""
     log4j = Path(__file__).with_name("log4j2.properties")
+    options = [ARROW_OPTIONS]
     # The file is not there when the package came in an archive; then the JVM runs already.
-    if not quiet or not log4j.is_file():
-        return ARROW_OPTIONS
-    # Without it the JVM greets with warnings before it knows of any log level.
-    return f"{ARROW_OPTIONS} -Dlog4j2.configurationFile={log4j.as_uri()}"
+    if quiet and log4j.is_file():
+        # Without it the JVM greets with warnings before it knows of any log level.
+        options.append(f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+    return " ".join(options)
 
 
 def prepare_environment(master: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -89,12 +90,8 @@ def archived(lake: Path) -> Counter[tuple[int, str, int]]:
     return Counter((lsn, kind, seq) for lsn, kind, seq in rows)
 
 
-def spark_conf(folder: Path) -> dict[str, str]:
-    """The settings of a driver, where Spark itself finds them."""
-    folder.mkdir()
-    lines = [f"{name} {value}" for name, value in SETTINGS.items()]
-    (folder / "spark-defaults.conf").write_text("\n".join(lines) + "\n")
-    return {**environment(), "SPARK_CONF_DIR": str(folder)}
+def settings() -> list[str]:
+    return [text for name, value in SETTINGS.items() for text in ("--conf", f"{name}={value}")]
 
 
 def run(command: list[str], variables: dict[str, str], folder: Path) -> dict[str, Any]:
@@ -111,7 +108,8 @@ def test_workers_that_see_nothing_but_the_url_archive_refine_and_replay(
     lake = tmp_path / "lake"
     away = tmp_path / "away"
     away.mkdir()
-    variables = spark_conf(tmp_path / "conf")
+    # Where PySpark looks for settings; the command has no option for them.
+    variables = {**environment(), "PYSPARK_SUBMIT_ARGS": shlex.join([*settings(), "pyspark-shell"])}
 
     def penstock(job: str, *arguments: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "penstock", "pipeline", job, *arguments, "--master", master, "--json"]
@@ -137,12 +135,11 @@ def test_workers_that_see_nothing_but_the_url_archive_refine_and_replay(
 
 def test_a_job_is_submitted_as_a_file(master: str, broker: HiddenBroker, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    variables = {name: value for name, value in spark_conf(tmp_path / "conf").items() if name != "PYTHONPATH"}
-    settings = [text for name, value in SETTINGS.items() for text in ("--conf", f"{name}={value}")]
-    settings += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+    variables = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    here = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
     job = [str(JOBS / "archive.py"), "--once", "--source", broker.http, "--lake", str(lake)]
     # The Python of this environment, which has penstock installed.
     variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables["PATH"]])
-    told = run([spark_tool("spark-submit"), "--master", master, *settings, *job], variables, tmp_path)
+    told = run([spark_tool("spark-submit"), "--master", master, *settings(), *here, *job], variables, tmp_path)
     assert told["lag_events"] == 0
     assert archived(lake) == events_of(broker.http)

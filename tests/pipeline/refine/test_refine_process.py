@@ -21,11 +21,7 @@ JOB = "penstock.pipeline.jobs.refine"
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_FOR_SPARK)
-def test_a_job_that_was_killed_is_started_again_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As in the shared session: the job is over before the better compiler has paid for itself.
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+def test_a_job_that_was_killed_is_started_again_and_loses_nothing(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     log = busy_log(40)
     archive(lake, log, 0)

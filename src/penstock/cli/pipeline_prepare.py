@@ -1,0 +1,27 @@
+"""`penstock pipeline prepare`: makes every later start of Spark shorter."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from penstock.cli.pipeline import as_object, json_option, said
+
+
+@click.command(short_help="Make Spark start faster on this machine.")
+@json_option
+def prepare(as_json: bool) -> None:
+    """Keep Spark's classes in one file, in this user's cache, so that Spark starts in about half the time.
+
+    Takes about a minute, and 200 MB in XDG_CACHE_HOME/penstock (~/.cache/penstock). All commands that start Spark use
+    the file from then on, as long as Java and Spark are the same; the file may be deleted at any time.
+    """
+    with said():
+        from penstock.pipeline.class_archive import make_archive
+
+        made = make_archive(lambda text: click.echo(text, err=True) if sys.stderr.isatty() else None)
+        if as_json:
+            click.echo(as_object(made))
+        else:
+            click.echo(f"{made.classes:,} classes, {made.bytes / 1e6:.0f} MB, for {made.java}: {made.path}")
