@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +38,11 @@ class FilesAndSpark(LoadFileScheduling):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest comes first, so that nobody waits for it in the end; otherwise as it was collected."""
     items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay to the end: the collector does not look at them again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
