@@ -20,7 +20,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 # Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker.
 PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p tests.not_run
 
-# Of the tests: with an archive of Spark's classes, which starts in half the time then, and Spark is started often.
+# Of the tests, which start hundreds of processes: with an archive of Spark's classes, and modules that are compiled once.
 CACHE := XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
 
 .DEFAULT_GOAL := help
@@ -35,7 +35,7 @@ run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672, its pipeline besid
 	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 --http-port 15672 --pipeline $(ARGS)
 
 test: $(VENV)/spark.stamp ## Run every test, the slow ones too; say at the end what could not run here
-	$(CACHE) $(PYTEST) $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(CACHE) $(PYTEST) $(ARGS)
 
 check: static unit ## What to run before each commit: lint, types, tidy, fast tests (about a minute)
 

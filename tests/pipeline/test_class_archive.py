@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import StartupError
-from penstock.pipeline import class_archive
+from penstock.pipeline import prepare
 from penstock.pipeline.class_archive import archive_options, archive_path
 from tests.pipeline.test_java import program
 
@@ -70,13 +70,13 @@ def test_a_java_that_makes_no_archive_is_told_and_leaves_none(
 ) -> None:
     home = tmp_path / "java"
     program(home / "bin" / "java", script)
-    monkeypatch.setattr(class_archive, "java_home", lambda: str(home))
+    monkeypatch.setattr(prepare, "java_home", lambda: str(home))
 
     def noted(classes: Path, folder: Path) -> str:
         classes.write_text("java/lang/Object\n")
         return "a.jar"
 
-    monkeypatch.setattr(class_archive, "_note_classes", noted)
+    monkeypatch.setattr(prepare, "_note_classes", noted)
     with pytest.raises(StartupError, match=complaint):
-        class_archive.make_archive(lambda text: None)
+        prepare.make_archive(lambda text: None)
     assert list((cache / "penstock").iterdir()) == []

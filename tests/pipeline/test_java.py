@@ -13,7 +13,8 @@ import pytest
 
 from penstock.errors import StartupError
 from penstock.pipeline import java
-from penstock.pipeline.java import MODULE, bundled_home, is_suitable, java_home, private_folder, version_in
+from penstock.pipeline.java import MODULE, bundled_home, is_suitable, java_home, version_in
+from penstock.pipeline.own_scripts import private_folder
 
 
 @pytest.fixture(autouse=True)

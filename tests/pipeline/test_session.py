@@ -21,6 +21,7 @@ from penstock.pipeline.session import (
     ship_package,
     write_archive,
 )
+from penstock.pipeline.worker_python import worker_python
 
 
 def test_a_session_listens_on_the_loopback_interface_alone(spark: SparkSession) -> None:
@@ -99,5 +100,5 @@ def test_the_environment_of_a_cluster_is_left_to_who_knows_it(monkeypatch: pytes
     # spark-submit has started the JVM: no other Java is looked for.
     assert "JAVA_HOME" not in os.environ
     prepare_environment("local[1]")
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert os.environ["PYSPARK_PYTHON"] == worker_python()
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"

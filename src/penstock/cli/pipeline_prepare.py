@@ -18,7 +18,7 @@ def prepare(as_json: bool) -> None:
     the file from then on, as long as Java and Spark are the same; the file may be deleted at any time.
     """
     with said():
-        from penstock.pipeline.class_archive import make_archive
+        from penstock.pipeline.prepare import make_archive
 
         made = make_archive(lambda text: click.echo(text, err=True) if sys.stderr.isatty() else None)
         if as_json:

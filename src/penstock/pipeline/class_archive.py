@@ -1,57 +1,30 @@
 """Spark's classes in one file that a JVM maps instead of reading them out of jars: Spark starts in half the time.
 
-Owns that file, an archive as Java makes it (class data sharing), in this user's cache: one for each Java and Spark.
+Owns the place of that file, an archive as Java makes it (class data sharing), in this user's cache: one for each Java
+and Spark. A session names it to its JVM, which compares it with itself and with each jar, and goes on without it when
+anything differs. So a file that is out of date costs nothing but the time that it would have saved.
 
-Its life: `make_archive`, which is `penstock pipeline prepare`, runs a small archive and refine, notes which classes
-they used, and has Java write them. Sessions that start afterwards name the file to their JVM (`archive_options`), which
-compares it with itself and with each jar, and goes on without it when anything differs. So a file that is out of date
-costs nothing but the time that it would have saved. It may be deleted at any time.
-
-Does not make it by itself: it takes about a minute, and 200 MB.
+Does not make the file: `prepare` does, and only when it is asked.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shlex
-import subprocess
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from penstock.client.sync.session import Session
 from penstock.errors import StartupError
-from penstock.pipeline.java import java_home, own_folder
+from penstock.pipeline.own_scripts import own_folder, short_hash
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-WRITING_S: Final = 600.0
-JVM_EXIT_S: Final = 60.0
-MESSAGES: Final = 20
-SAID_CHARS: Final = 300
 # Without its own word about an archive that does not fit: the JVM would say it on the standard output.
 SILENT: Final = "-Xlog:cds*=off"
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What `make_archive` has made."""
-
-    path: str
-    java: str
-    classes: int
-    bytes: int
-
-
 def archive_path(home: str) -> Path:
     """Where the archive for the Java in this folder and the Spark of this Python is, if there is one."""
-    spark = find_spec("pyspark")
-    jars = spark.origin if spark is not None else None
-    name = hashlib.sha256(f"{Path(home).resolve()}\0{jars}".encode()).hexdigest()[:16]
+    import pyspark
+
+    name = short_hash(f"{Path(home).resolve()}\0{pyspark.__file__}")
     return own_folder() / f"spark-classes-{name}.jsa"
 
 
@@ -62,107 +35,9 @@ def archive_options(home: str) -> str:
         is_there = path.is_file()
     except (OSError, StartupError):
         return ""
-    return f"{_quoted(f'-XX:SharedArchiveFile={path}')} {SILENT}" if is_there else ""
+    return f"{quoted(f'-XX:SharedArchiveFile={path}')} {SILENT}" if is_there else ""
 
 
-def make_archive(say: Callable[[str], None]) -> Prepared:
-    """Make the archive, or make it anew. StartupError when Spark does not start, or Java does not write it."""
-    home = java_home()
-    target = archive_path(home)
-    with tempfile.TemporaryDirectory(prefix="penstock-prepare-", dir=own_folder()) as name:
-        folder = Path(name)
-        classes, archive = folder / "classes", folder / "archive"
-        say("running a small archive and refine, to see which classes they use …")
-        class_path = _note_classes(classes, folder)
-        say("writing the archive …")
-        _write(str(Path(home, "bin", "java")), classes, class_path, archive)
-        # Whole or not at all: a JVM that starts meanwhile finds the old one, and keeps it.
-        archive.replace(target)
-        count = sum(1 for line in classes.read_text().splitlines() if not line.startswith(("#", "@")))
-    return Prepared(str(target), home, count, target.stat().st_size)
-
-
-def _note_classes(classes: Path, folder: Path) -> str:
-    """Run what jobs run; the class path of the JVM that did."""
-    from penstock.pipeline.session import spark_session
-
-    source, lake = folder / "queues", folder / "lake"
-    _live(source)
-    options = _quoted(f"-XX:DumpLoadedClassList={classes}")
-    # A session that is there already would have been started without the option.
-    config = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": f"-Xshare:off {options}"}
-    spark = spark_session("penstock prepare", "local[1]", config)
-    try:
-        _work(spark, source, lake)
-        class_path = str(_system_property(spark, "java.class.path"))
-    finally:
-        gateway = spark.sparkContext._gateway
-        assert gateway is not None
-        spark.stop()
-        # The list is complete when the JVM has ended.
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(JVM_EXIT_S)
-    if not classes.is_file():
-        raise StartupError("Spark was started before in this process: run `penstock pipeline prepare` by itself")
-    return class_path
-
-
-def _system_property(spark: SparkSession, name: str) -> object:
-    java = spark._jvm
-    assert java is not None
-    return java.java.lang.System.getProperty(name)
-
-
-def _live(source: Path) -> None:
-    """A journal with some messages that were published, and some that were done."""
-    with Session(source.absolute().as_uri()) as session:
-        session.use_queue("orders")
-        with session.producer_for("orders") as producer:
-            producer.put_many([b"%d" % number for number in range(MESSAGES)])
-        with session.consumer_for("orders") as consumer:
-            consumer.finalize_many(consumer.reserve_many(MESSAGES // 2))
-
-
-def _work(spark: SparkSession, source: Path, lake: Path) -> None:
-    from penstock.pipeline.jobs.archive import ArchiveOptions, archive
-    from penstock.pipeline.jobs.refine import refine
-    from penstock.pipeline.lake.opening import open_lake
-
-    archive(spark, ArchiveOptions(str(source), str(lake), once=True))
-    refine(spark, open_lake(str(lake)))
-    events = spark.read.format("penstock").option("source", str(source)).load()
-    events.groupBy("queue", "kind").count().orderBy("count").collect()
-    events.write.format("noop").mode("overwrite").save()
-
-
-def _write(java: str, classes: Path, class_path: str, archive: Path) -> None:
-    about = (f"-XX:SharedArchiveFile={archive}", "-cp", class_path)
-    failure = _run(java, "-Xshare:dump", SILENT, "-XX:+UseSerialGC", f"-XX:SharedClassListFile={classes}", *about)
-    if failure is not None or not archive.is_file():
-        raise StartupError(f"{java} has not written an archive of Spark's classes: {failure}")
-    # Ends at once if it cannot use the archive. Java 21 cannot: it does not understand a class path that has the same
-    # jar twice, and Spark's launcher makes such a one.
-    failure = _run(java, "-Xshare:on", *about, "-version")
-    if failure is not None:
-        raise StartupError(
-            f"{java} cannot use an archive of Spark's classes, so Spark starts as before; Java 17 can"
-            f" (install one, and set JAVA_HOME to its folder): {failure}"
-        )
-
-
-def _run(*command: str) -> str | None:
-    """What is wrong; None when all is well."""
-    try:
-        done = subprocess.run(  # noqa: S603 - the Java that Spark was run with
-            command, capture_output=True, text=True, errors="replace", timeout=WRITING_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    said = " ".join((done.stderr + done.stdout).split())
-    return None if done.returncode == 0 else f"exit code {done.returncode}: {said[-SAID_CHARS:]}"
-
-
-def _quoted(option: str) -> str:
+def quoted(option: str) -> str:
     """As Spark reads a list of options."""
     return option if option == shlex.quote(option) else '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -9,18 +9,16 @@ Does not install anything, and does not start Spark.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from penstock.errors import StartupError
+from penstock.pipeline.own_scripts import own_folder, own_script, private_folder, short_hash
 
 OLDEST: Final = 17
 # What Spark's launcher asks every Java for. A Java that does not know it ends at once.
@@ -96,45 +94,6 @@ def bundled_home() -> str:
 def script_home(java: Path) -> Path:
     """The folder with the script for this Java; made when it is not there."""
     script = SCRIPT.format(module=MODULE, java=shlex.quote(str(java)))
-    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    home = own_folder() / name
-    target = home / "bin" / "java"
-    private_folder(home)
-    private_folder(home / "bin")
-    if not is_script(target, script):
-        # Beside it and then renamed: others see the whole script or none.
-        handle, beside = tempfile.mkstemp(dir=target.parent, prefix=".java-")
-        with os.fdopen(handle, "w") as file:
-            file.write(script)
-            os.fchmod(file.fileno(), stat.S_IRWXU)
-        Path(beside).replace(target)
+    home = private_folder(own_folder() / f"java-{short_hash(script)}")
+    own_script(private_folder(home / "bin") / "java", script)
     return home
-
-
-def is_script(target: Path, script: str) -> bool:
-    try:
-        return target.read_text() == script and os.access(target, os.X_OK)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def own_folder() -> Path:
-    """This user's folder for what can be made again; below the temporary one where there is no home to write to."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(base) if base else Path.home() / ".cache"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return private_folder(folder / "penstock")
-    except OSError:
-        return private_folder(Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}")
-
-
-def private_folder(folder: Path) -> Path:
-    """A folder that nobody else can change. What is in it will be run: one that others made is refused."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise StartupError(f"{folder} is not a folder of this user; remove it, or set XDG_CACHE_HOME to another place")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        folder.chmod(0o700)
-    return folder

@@ -24,6 +24,7 @@ import penstock
 from penstock.errors import StartupError
 from penstock.pipeline.class_archive import archive_options
 from penstock.pipeline.java import java_home
+from penstock.pipeline.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,11 +116,12 @@ def java_options(quiet: bool) -> str:
 def prepare_environment(master: str | None) -> None:
     """What the JVM and the workers take from this process's environment."""
     if is_local(master):
-        # Workers would run `python3` of PATH, which may have neither pyarrow nor this package.
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        # Workers would run `python3` of PATH, which may have neither pyarrow nor this package. What a source does in
+        # the driver's JVM (planning, offsets, commits) runs the Python of the other variable.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python()
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_on_loopback(master):
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     if SUBMITTED not in os.environ:
