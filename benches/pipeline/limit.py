@@ -1,9 +1,9 @@
 """What Spark itself lets through from a source in Python: the same rows, decoded before the clock starts.
 
 Each partition of the journal becomes a file of Arrow batches. A source as small as a source can be maps them and hands
-them on: no journal, no checksum, no decoder. Nothing that is written in Python and handed to Spark row by row can be
-faster, so the distance between the journal and this is what the journal's decoder costs, and the distance between this
-and Parquet is Spark's.
+them on: no journal, no checksum, no decoder. The distance between the journal and this is what the journal's decoder
+costs, and the distance between this and Parquet is that of Spark's way from Python: a source that has to decode
+something will not pass it.
 """
 
 from __future__ import annotations

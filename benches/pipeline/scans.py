@@ -53,7 +53,7 @@ class Scan:
         return self.rows / statistics.median(self.parquet_s)
 
     def limit(self) -> float | None:
-        """The ratio that no source in Python can pass."""
+        """The ratio of a source that has nothing to do."""
         return statistics.median(self.parquet_s) / statistics.median(self.limit_s) if self.limit_s else None
 
 
