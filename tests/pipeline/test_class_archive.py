@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_jvm_of_a_session_maps_the_archive_that_was_prepared(spark: SparkSession) -> None:
     path = archive_path(os.environ["JAVA_HOME"])
-    if not path.is_file():
-        pytest.skip("no archive of Spark's classes: `penstock pipeline prepare` makes one, with Java 17")
     java = spark._jvm
     assert java is not None
+    # `make test` prepares a cache of its own: there, and with a Java that can, it must be.
+    is_ours = os.environ.get("XDG_CACHE_HOME") == str(Path(sys.prefix, "cache"))
+    if not path.is_file() and not (is_ours and java.java.lang.Runtime.version().feature() == 17):
+        pytest.skip("no archive of Spark's classes: `penstock pipeline prepare` makes one, with Java 17")
     maps = Path(f"/proc/{java.java.lang.ProcessHandle.current().pid()}/maps")
     if not maps.is_file():
         pytest.skip("needs /proc: what a process maps is looked at")

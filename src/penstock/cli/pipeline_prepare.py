@@ -12,9 +12,9 @@ from penstock.cli.pipeline import as_object, json_option, said
 @click.command(short_help="Make Spark start faster on this machine.")
 @json_option
 def prepare(as_json: bool) -> None:
-    """Keep Spark's classes in one file, in this user's cache, so that Spark starts in about half the time.
+    """Keep Spark's classes in one file, in this user's cache, so that Spark starts sooner.
 
-    Takes about a minute, and 200 MB in XDG_CACHE_HOME/penstock (~/.cache/penstock). All commands that start Spark use
+    Takes a minute or two, and 200 MB in XDG_CACHE_HOME/penstock (~/.cache/penstock). All commands that start Spark use
     the file from then on, as long as Java and Spark are the same; the file may be deleted at any time.
     """
     with said():

@@ -1,4 +1,4 @@
-"""Spark's classes in one file that a JVM maps instead of reading them out of jars: Spark starts in half the time.
+"""Spark's classes in one file that a JVM maps instead of reading them out of jars, so that Spark starts sooner.
 
 Owns the place of that file, an archive as Java makes it (class data sharing), in this user's cache: one for each Java
 and Spark. A session names it to its JVM, which compares it with itself and with each jar, and goes on without it when

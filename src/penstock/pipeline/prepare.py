@@ -3,7 +3,7 @@
 Runs a small archive and refine, notes which classes they used, and has Java write them. The file takes its place when
 it is whole and Java has shown that it can use it; until then there is the old one, or none.
 
-Does not do it by itself: it takes about a minute, and 200 MB.
+Does not do it by itself: it takes a minute or two, and 200 MB.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -80,8 +79,11 @@ def _note_classes(classes: Path, folder: Path) -> str:
         # The list is complete when the JVM has ended.
         gateway.shutdown()
         gateway.proc.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             gateway.proc.wait(JVM_EXIT_S)
+        except subprocess.TimeoutExpired:
+            # What it has noted by then is as good, if not all.
+            gateway.proc.kill()
     if not classes.is_file():
         raise StartupError("Spark was started before in this process: run `penstock pipeline prepare` by itself")
     return class_path
@@ -111,10 +113,10 @@ def _work(spark: SparkSession, source: Path, lake: Path) -> None:
     events.write.format("noop").mode("overwrite").save()
 
 
-def _write(java: str, classes: Path, class_path: str, archive: Path) -> None:
-    about = (f"-XX:SharedArchiveFile={archive}", "-cp", class_path)
+def _write(java: str, classes: Path, class_path: str, draft: Path) -> None:
+    about = (f"-XX:SharedArchiveFile={draft}", "-cp", class_path)
     failure = _run(java, "-Xshare:dump", SILENT, "-XX:+UseSerialGC", f"-XX:SharedClassListFile={classes}", *about)
-    if failure is not None or not archive.is_file():
+    if failure is not None or not draft.is_file():
         raise StartupError(f"{java} has not written an archive of Spark's classes: {failure}")
     # Ends at once if it cannot use the archive. Java 21 cannot: it does not understand a class path that has the same
     # jar twice, and Spark's launcher makes such a one.
