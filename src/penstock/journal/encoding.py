@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from array import array
 from typing import final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.journal.format import (
     ALIGN_BYTES,
     CRC_BYTES,

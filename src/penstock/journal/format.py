@@ -19,7 +19,8 @@ from __future__ import annotations
 import struct
 from array import array
 from typing import Final, final
-from zlib import crc32
+
+from penstock.checksum import crc32
 
 VERSION: Final = 1
 BLOCK_BYTES: Final = 4096

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import struct
 from typing import Final, final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.files import File, Files, read_file, write_all
 from penstock.store.places import UnknownVersion
 from penstock.store.queue_names import QueueName, parse_label

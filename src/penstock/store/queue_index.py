@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import Final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.files import File, Files, write_all
 from penstock.store.handles import HandleCache
 from penstock.store.places import MEMORY, Slot

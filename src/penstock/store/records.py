@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import Final, final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.message import Envelope
 from penstock.store.places import StoreError
 

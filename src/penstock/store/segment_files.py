@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from struct import Struct
 from typing import Final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.files import File, Files, write_all
 from penstock.store.handles import HandleCache, HandleOwner
 from penstock.store.places import StoreError, UnknownVersion

@@ -25,8 +25,8 @@ from array import array
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.files import File, Files, write_all
 from penstock.store.body_map import FILE_HEAD_BYTES, StoreFile
 from penstock.store.handles import HandleCache, HandleOwner

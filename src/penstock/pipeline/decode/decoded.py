@@ -89,14 +89,19 @@ class DecodedGroup:
                 self._facts = FewFacts(used, self.entries, self.names.properties)
         return self._facts
 
-    def bytes_of(self, piece: Piece) -> int:
-        """Bytes of properties and bodies that a piece will have, about."""
+    def bytes_of(self, piece: Piece, enough: int) -> int:
+        """Bytes of properties and bodies that a piece will have, about; something larger if that is within `enough`."""
         if not piece.published.any():
             return 0
+        references = self.references(piece) if self.request.wants_bodies else []
+        # A body is in the window, and stands there once.
+        most = len(self.entries.window) + piece.size * int(self.entries.props_len.max())
+        if not references and most <= enough:
+            return most
         total = 0
         if self.request.wants_bodies:
             total += int(self.entries.body_len[piece.published_entries].sum())
-            total += sum(size for _, _, _, size in self.references(piece))
+            total += sum(size for _, _, _, size in references)
         if self.request.wants(*OF_PROPERTIES):
             total += int(self.entries.props_len[piece.published_props_entries].sum())
         return total
@@ -123,11 +128,13 @@ def is_reference(rows: Rows) -> Bools:
 class FewFacts:
     """Facts of the properties of a group, each distinct string of octets once."""
 
-    __slots__ = ("_code_of_entry", "_facts", "_headers", "_texts")
+    __slots__ = ("_code_of_entry", "_facts", "_headers", "_texts", "properties")
 
     def __init__(self, used: Ints, entries: Entries, reader: PropertyReader) -> None:
-        encoded = entries.properties(used).dictionary_encode()
-        self._facts: list[Facts] = [reader.read(octets) for octets in encoded.dictionary.to_pylist()]
+        encoded = entries.distinct_properties(used).dictionary_encode()
+        octets: list[bytes] = encoded.dictionary.to_pylist()
+        self._facts: list[Facts] = [reader.read(distinct) for distinct in octets]
+        self.properties = Texts(octets, pa.binary())
         self._code_of_entry: Ints = np.full(entries.count, -1)
         self._code_of_entry[used] = encoded.indices.to_numpy(zero_copy_only=False)
         self._texts: dict[str, Texts] = {}

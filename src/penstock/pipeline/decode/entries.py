@@ -70,6 +70,15 @@ class Entries:
         address, size = REFERENCE_BODY.unpack(octets)
         return address, size
 
+    def names(self, batches: Ints, entries: Ints) -> list[bytes | None]:
+        """What is on disk as the bodies of a few entries of these batches; None for those that are damaged."""
+        if not self._group.is_whole:
+            return [self.body(batch, entry) for batch, entry in zip(batches.tolist(), entries.tolist(), strict=True)]
+        window = self._group.window
+        starts = self._body_starts[entries]
+        bounds = zip(starts.tolist(), (starts + self.body_len[entries]).tolist(), strict=True)
+        return [bytes(window[start:end]) for start, end in bounds]
+
     # --- all at once ------------------------------------------------------------------------------
 
     @property
@@ -79,9 +88,12 @@ class Entries:
 
     def property_bounds(self, entries: Ints) -> tuple[Ints, Ints]:
         """Where the properties of some entries begin and end in the window."""
-        heap_at = np.array([batch.heap_at for batch in self._group.batches])
-        starts = self._starts(np.cumsum(self.props_len) - self.props_len, heap_at)[entries]
+        starts = self._property_starts[entries]
         return starts, starts + self.props_len[entries]
+
+    def distinct_properties(self, entries: Ints) -> pa.Array:
+        """The octets of the properties of some entries, which come in their order and each once."""
+        return _evens(cut_out(self._group.window, *self.property_bounds(entries)))
 
     def properties(self, entries: Ints, mask: Bools | None = None) -> pa.Array:
         """The octets of the properties of some entries; null where the mask is set."""
@@ -92,11 +104,20 @@ class Entries:
     def bodies(self, entries: Ints, mask: Bools | None = None) -> pa.Array:
         """The payloads of some entries; null where the mask is set."""
         if self._bodies is None:
-            heap_at = np.array([batch.heap_at + batch.props_bytes for batch in self._group.batches])
-            starts = self._starts(self._body_at, heap_at)
+            starts = self._body_starts
             # The text of a name may be empty; it is no message, and nobody asks for it.
             self._bodies = cut_out(self._group.window, starts, starts + np.maximum(self.payload_len, 0))
         return _taken(self._bodies, entries, mask)
+
+    @cached_property
+    def _property_starts(self) -> Ints:
+        heap_at = np.array([batch.heap_at for batch in self._group.batches])
+        return self._starts(np.cumsum(self.props_len) - self.props_len, heap_at)
+
+    @cached_property
+    def _body_starts(self) -> Ints:
+        heap_at = np.array([batch.heap_at + batch.props_bytes for batch in self._group.batches])
+        return self._starts(self._body_at, heap_at)
 
     def _starts(self, before: Ints, section_at: Ints) -> Ints:
         """Where entries begin in the window, if `before` is what all entries before them take."""
@@ -153,6 +174,11 @@ def taken(values: pa.Array, places: Ints) -> pa.Array:
     if len(places) and places[0] >= 0 and (np.diff(places) == 1).all():
         return values.slice(int(places[0]), len(places))
     return values.take(pa.array(places, mask=places < 0))
+
+
+def _evens(values: pa.Array) -> pa.Array:
+    """What `cut_out` has cut out."""
+    return values.take(pa.array(np.arange(0, len(values), 2))).cast(pa.binary())
 
 
 def _taken(values: pa.Array, entries: Ints, mask: Bools | None) -> pa.Array:

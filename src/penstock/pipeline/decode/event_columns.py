@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.journal.rows import PERSISTENT
 from penstock.pipeline.columns import HEADERS, TIME
-from penstock.pipeline.decode.decoded import DecodedGroup
+from penstock.pipeline.decode.decoded import DecodedGroup, FewFacts
 from penstock.pipeline.decode.group import Bools, Ints
 from penstock.pipeline.decode.piece import Piece, fixed
 from penstock.pipeline.decode.row_columns import ROW_COLUMNS, row_column, row_problems
@@ -105,13 +105,21 @@ class EventColumns:
         return entries, mask
 
     def _properties(self) -> pa.Array:
+        facts = self._decoded.facts()
+        if isinstance(facts, FewFacts) and self._is_by_row:
+            return facts.properties.column(*self._fact_codes(), self._piece.size)
         entries, mask = self._good_props_entries()
         return self._decoded.entries.properties(entries, mask)
+
+    @property
+    def _is_by_row(self) -> bool:
+        """Whether properties are the same for all events of a row."""
+        return self._decoded.bad_properties is None and self._piece.all_shared
 
     def _fact_codes(self) -> tuple[Ints, Ints]:
         """Codes of facts with their counts: by row if all properties are shared, otherwise by event."""
         piece, facts = self._piece, self._decoded.facts()
-        if self._decoded.bad_properties is None and piece.all_shared:
+        if self._is_by_row:
             codes = np.where(piece.published, facts.codes(piece.rows.props_entry), -1)
             return codes, piece.counts
         entries, mask = self._good_props_entries()

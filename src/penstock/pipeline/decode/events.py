@@ -127,7 +127,7 @@ class _Reader:
 
     def _events(self, rows: Rows, decoded: DecodedGroup) -> Iterator[pa.RecordBatch]:
         piece = Piece(rows)
-        if piece.size > 1 and decoded.bytes_of(piece) > BATCH_BYTES_MAX:
+        if piece.size > 1 and decoded.bytes_of(piece, BATCH_BYTES_MAX) > BATCH_BYTES_MAX:
             half = piece.size // 2
             yield from self._events(rows.events(0, half), decoded)
             yield from self._events(rows.events(half, piece.size), decoded)

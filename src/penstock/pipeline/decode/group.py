@@ -9,11 +9,11 @@ What it does not do: read, or know what rows mean.
 from __future__ import annotations
 
 from typing import NamedTuple, final
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.checksum import crc32
 from penstock.journal.format import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES, ROW_BYTES
 
 Ints = NDArray[np.int64]
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 class Group:
     """Some batches of a window, a stretch of the segment that was read at once."""
 
-    __slots__ = ("_checked_bytes", "bad_blocks", "batches", "events", "seed", "window")
+    __slots__ = ("_checked_bytes", "_whole_heaps", "bad_blocks", "batches", "events", "seed", "window")
 
     def __init__(self, window: memoryview, seed: int) -> None:
         self.window = window
@@ -56,8 +56,14 @@ class Group:
         self.seed = seed
         # How much of the heap, from its beginning, is known to be good; by batch, of those that were checked.
         self._checked_bytes: dict[int, int] = {}
+        self._whole_heaps = 0
 
     # --- checksums --------------------------------------------------------------------------------
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every heap was compared with its checksum in advance, and all of them are good."""
+        return self._whole_heaps == len(self.batches)
 
     def check_all(self) -> None:
         """Check the heap of the last batch with one call, and if that fails each block of it alone."""
@@ -65,6 +71,7 @@ class Group:
         heap = self.window[batch.heap_at : batch.heap_at + batch.heap_bytes]
         if crc32(heap, self.seed) == batch.heap_crc:
             self._checked_bytes[len(self.batches) - 1] = batch.heap_bytes
+            self._whole_heaps += 1
         else:
             self._find_bad_blocks(batch.heap_bytes)
 

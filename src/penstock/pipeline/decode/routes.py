@@ -42,8 +42,7 @@ class Routes:
             self._forget()
         which = (rows.kind == NAME) & (rows.arg == NAME_ROUTE) & (rows.entry >= 0)
         batches, numbers = rows.batch[which], rows.seq[which]
-        places = zip(batches.tolist(), rows.entry[which].tolist(), strict=True)
-        codes = np.array([self._code(entries.body(batch, entry)) for batch, entry in places], dtype=np.int64)
+        codes = np.array([self._code(wire) for wire in entries.names(batches, rows.entry[which])], dtype=np.int64)
         if not len(codes):
             return np.full(len(wanted), NO_TEXT)
         # A number holds in its batch only.

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple, final
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.history.log import Log, SegmentIndex
 from penstock.journal.format import (
     ALIGN_BYTES,

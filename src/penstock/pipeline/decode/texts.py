@@ -1,4 +1,4 @@
-"""Columns of text from a few distinct texts: the names of queues, consumers, routes and kinds.
+"""Columns of text from a few distinct texts: the names of queues, consumers, routes and kinds. Octets, too.
 
 A code is the index of a text; `NO_TEXT` is null. Codes come for each run, not for each event, so that a run's text is
 repeated and not looked up again.
@@ -19,6 +19,7 @@ from penstock.pipeline.decode.group import Bools, Ints
 NO_TEXT: Final = -1
 # From this many events in a run on it is cheaper to repeat its text than to look each one up.
 _RUN_EVENTS: Final = 8
+_TEXT: Final = pa.string()
 
 
 def bitmap(valid: Bools) -> pa.Buffer:
@@ -30,14 +31,15 @@ def bitmap(valid: Bools) -> pa.Buffer:
 class Texts:
     """Distinct texts, by code."""
 
-    __slots__ = ("_array", "_lengths", "_octets", "_valid")
+    __slots__ = ("_array", "_arrow", "_lengths", "_octets", "_valid")
 
-    def __init__(self, values: Sequence[str | None]) -> None:
+    def __init__(self, values: Sequence[str | bytes | None], arrow: pa.DataType = _TEXT) -> None:
         # Text that is not Unicode (lone surrogates) is shown escaped: Arrow has nothing for it. The last one is null.
         self._octets: list[bytes | None] = [
-            None if value is None else value.encode("utf-8", "backslashreplace") for value in values
+            value.encode("utf-8", "backslashreplace") if isinstance(value, str) else value for value in values
         ]
         self._octets.append(None)
+        self._arrow = arrow
         self._lengths: Ints = np.array([len(octets or b"") for octets in self._octets])
         self._valid: Bools = np.array([octets is not None for octets in self._octets])
         self._array: Any = None
@@ -45,22 +47,22 @@ class Texts:
     def column(self, codes: Ints, counts: Ints, size: int) -> pa.Array:
         """`size` texts: each code as often as its count says."""
         if not len(codes):
-            return pa.nulls(size, pa.string())
+            return pa.nulls(size, self._arrow)
         if (codes == codes[0]).all():
             return self._constant(int(codes[0]), size)
         if len(codes) * _RUN_EVENTS <= size:
             return self._repeated(codes, counts, size)
         if self._array is None:
-            self._array = pa.array(self._octets, pa.binary()).cast(pa.string())
+            self._array = pa.array(self._octets, pa.binary()).cast(self._arrow)
         indexes = np.where(codes < 0, len(self._octets) - 1, codes)
         return self._array.take(pa.array(np.repeat(indexes, counts)))
 
     def _constant(self, code: int, size: int) -> pa.Array:
         octets = self._octets[code]
         if octets is None:
-            return pa.nulls(size, pa.string())
+            return pa.nulls(size, self._arrow)
         offsets = np.arange(0, (size + 1) * len(octets), len(octets), dtype=np.int32) if octets else _zeros(size + 1)
-        return pa.StringArray.from_buffers(size, pa.py_buffer(offsets[: size + 1]), pa.py_buffer(octets * size))
+        return self._made(offsets[: size + 1], octets * size, None, size)
 
     def _repeated(self, codes: Ints, counts: Ints, size: int) -> pa.Array:
         octets = self._octets
@@ -70,7 +72,10 @@ class Texts:
         np.cumsum(np.repeat(self._lengths[codes], counts), out=offsets[1:])
         valid = self._valid[codes]
         nulls = None if valid.all() else bitmap(np.repeat(valid, counts))
-        return pa.StringArray.from_buffers(size, pa.py_buffer(offsets), pa.py_buffer(data), nulls)
+        return self._made(offsets, data, nulls, size)
+
+    def _made(self, offsets: Any, data: bytes, nulls: pa.Buffer | None, size: int) -> pa.Array:
+        return pa.Array.from_buffers(self._arrow, size, [nulls, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _zeros(size: int) -> Any:

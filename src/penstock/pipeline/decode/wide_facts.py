@@ -51,7 +51,7 @@ class WideFacts:
         raw = {name: places.texts(name) for name in _TEXTS.values()}
         for texts in raw.values():
             odd |= _not_utf8(texts)
-        octets = entries.properties(used[odd]).to_pylist()
+        octets = entries.distinct_properties(used[odd]).to_pylist()
         facts = dict(zip(np.flatnonzero(odd).tolist(), map(read_facts, octets), strict=True))
         self._arrays = {name: _patched(name, texts, odd, facts) for name, texts in raw.items()}
         self._headers = _header_maps(flat, len(used), facts)
