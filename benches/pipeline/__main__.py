@@ -60,19 +60,19 @@ def say(text: str) -> None:
 def scans(given: argparse.Namespace, spark: SparkSession, folder: Path) -> list[Scan]:
     """Each on a journal of its own, which is removed behind it."""
     found: list[Scan] = []
-    journal, others = folder / "journal", folder / "others"
+    journal, parquet = folder / "journal", folder / "parquet"
     for rows_are, messages, lives in (
         ("published", given.events, False),
         ("lives", given.events // EVENTS_PER_MESSAGE, True),
     ):
         made = make_journal(journal, messages, lives=lives)
-        found += measure_scans(spark, made, others, rows_are, given.repeats, say)
+        found += measure_scans(spark, made, parquet, rows_are, given.repeats, say)
         shutil.rmtree(journal)
-        shutil.rmtree(others)
+        shutil.rmtree(parquet)
     made = make_journal(journal, given.run_events // EVENTS_PER_MESSAGE)
-    found += measure_runs(spark, made, others / "parquet", given.repeats, say)
+    found += measure_runs(spark, made, parquet, given.repeats, say)
     shutil.rmtree(journal)
-    shutil.rmtree(others)
+    shutil.rmtree(parquet)
     return found
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from benches.pipeline.journals import Made
-from benches.pipeline.limit import ready_made, write_ready_made
+from penstock.pipeline.source.frames import read_log
 from penstock.pipeline.source.shape import spark_schema
 
 LIFE_CYCLE: Final = ("lsn", "time", "queue_no", "seq", "kind_no")
@@ -40,8 +40,8 @@ class Scan:
     rows: int
     source_s: list[float] = field(default_factory=list)
     parquet_s: list[float] = field(default_factory=list)
-    # Of the smallest source that Spark could have, where it was tried (see `limit`).
-    limit_s: list[float] = field(default_factory=list)
+    # By `spark.read.format("penstock")`, where the others are by `read_log`.
+    format_s: list[float] = field(default_factory=list)
 
     def ratio(self) -> float:
         return statistics.median(self.parquet_s) / statistics.median(self.source_s)
@@ -52,9 +52,8 @@ class Scan:
     def parquet_per_s(self) -> float:
         return self.rows / statistics.median(self.parquet_s)
 
-    def limit(self) -> float | None:
-        """The ratio of a source that has nothing to do."""
-        return statistics.median(self.parquet_s) / statistics.median(self.limit_s) if self.limit_s else None
+    def format_ratio(self) -> float | None:
+        return statistics.median(self.parquet_s) / statistics.median(self.format_s) if self.format_s else None
 
 
 def events_of(
@@ -74,15 +73,15 @@ def to_nowhere(frame: DataFrame) -> None:
 
 
 def scan_journal(spark: SparkSession, made: Made, columns: Sequence[str]) -> None:
+    to_nowhere(read_log(spark, {"source": made.folder}, columns))
+
+
+def scan_format(spark: SparkSession, made: Made, columns: Sequence[str]) -> None:
     to_nowhere(events_of(spark, made, columns))
 
 
 def scan_parquet(spark: SparkSession, parquet: Path, columns: Sequence[str]) -> None:
     to_nowhere(spark.read.parquet(str(parquet)).select(*columns))
-
-
-def scan_ready_made(spark: SparkSession, folder: Path, columns: Sequence[str]) -> None:
-    to_nowhere(ready_made(spark, folder, columns))
 
 
 def written(spark: SparkSession, made: Made, columns: Sequence[str], parquet: Path) -> int:
@@ -93,13 +92,11 @@ def written(spark: SparkSession, made: Made, columns: Sequence[str], parquet: Pa
 
 
 def measure_scans(
-    spark: SparkSession, made: Made, others: Path, rows_are: str, repeats: int, say: Callable[[str], None]
+    spark: SparkSession, made: Made, parquet: Path, rows_are: str, repeats: int, say: Callable[[str], None]
 ) -> list[Scan]:
-    """Events, exploded on all sides; `others` is the folder of what they are compared with."""
-    say(f"writing the same rows to Parquet (zstd), and as Arrow batches: {rows_are}")
-    parquet, arrow = others / "parquet", others / "arrow"
+    """Events, exploded on both sides."""
+    say(f"writing the same rows to Parquet (zstd): {rows_are}")
     rows = written(spark, made, (), parquet)
-    write_ready_made(made, arrow)
     whole = spark_schema("events").names
     scans = []
     for name, title, target, columns in (
@@ -110,7 +107,7 @@ def measure_scans(
         scan = Scan(f"{name}-{rows_are}", f"{rows_are}: {title}", target, rows)
         sides: list[Side] = [
             (partial(scan_journal, spark, made, columns), scan.source_s),
-            (partial(scan_ready_made, spark, arrow, columns), scan.limit_s),
+            (partial(scan_format, spark, made, columns), scan.format_s),
             (partial(scan_parquet, spark, parquet, columns), scan.parquet_s),
         ]
         alternate(scan, sides, repeats, say)

@@ -42,6 +42,7 @@ def test_the_examples_run(
     for text in blocks:
         # The process that plans a read has the working folder that Spark was started in.
         block = text.replace('load("data")', f"load({str(tmp_path / 'data')!r})")
+        block = block.replace('"source": "data"', f'"source": {str(tmp_path / "data")!r}')
         exec(compile(block, "docs/pipeline.md", "exec"), names)
         shown = capsys.readouterr().out
         # Each shows a table: of queues, or of kinds.

@@ -85,7 +85,8 @@ def batch_reader(source: str | Path, columns: Iterable[str] = (), **options: str
     schema = spark_schema(given.get("view", "events"))
     if columns:
         schema = type(schema)([schema[name] for name in columns])
-    return FilteringLogReader(read_options(given), schema)
+    checked = read_options(given)
+    return FilteringLogReader(checked, LogTask(checked, schema))
 
 
 def stream_reader(source: str | Path, **options: str) -> LogStreamReader:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.source.options import MESSAGES, POSTGRES, RANGES, OptionError, read_options
+from penstock.pipeline.source.options import MESSAGES, POSTGRES, RANGES, read_options
 from penstock.pipeline.source.shape import spark_schema
 
 if TYPE_CHECKING:
@@ -33,11 +33,13 @@ def make_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRea
         from penstock.pipeline.source.messages import MessagesReader
 
         return MessagesReader(chosen, schema)
-    if chosen.view == RANGES:
-        raise OptionError("the view ranges is for streams")
     from penstock.pipeline.source.log_batch import FilteringLogReader, LogReader
+    from penstock.pipeline.source.log_read import LogTask, RangeTask
 
-    return FilteringLogReader(chosen, schema) if chosen.push_filters else LogReader(chosen, schema)
+    if chosen.view == RANGES:
+        return LogReader(chosen, RangeTask(chosen, schema))
+    task = LogTask(chosen, schema)
+    return FilteringLogReader(chosen, task) if chosen.push_filters else LogReader(chosen, task)
 
 
 def make_stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -19,17 +18,14 @@ from penstock.pipeline.source.log_read import LogPartition, LogTask, open_source
 from penstock.pipeline.source.options import EARLIEST, Position, SourceOptions, refuse_stream_options
 from penstock.pipeline.source.positions import lsn_of
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
 
 class LogReader(DataSourceReader):
-    """`spark.read` of the views events and runs."""
+    """`spark.read` of the views events and runs, and of the ranges in which they are."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, task: LogTask) -> None:
         refuse_stream_options(options)
         self._options = options
-        self._task = LogTask(options, schema)
+        self._task = task
         self._narrowed = Narrowed(self._task.request)
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -113,8 +113,15 @@ class RangeTask(LogTask):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
-        # What is planned: all events.
-        self.request = Request(view=EVENTS, columns=("lsn",), bodies=False)
+        # What is planned: all events that pass.
+        self.request = Request(
+            view=EVENTS,
+            columns=("lsn",),
+            bodies=False,
+            vhost=options.vhost,
+            queues=None if options.queue is None else frozenset({options.queue}),
+            kinds=options.kinds,
+        )
         projection(options.view, schema)
         self.target = arrow_schema(schema)
 

@@ -55,7 +55,7 @@ KNOWN: Final = {
     RUNS: ("view", *JOURNAL_OPTIONS),
     MESSAGES: ("view", *LOG_OPTIONS),
     POSTGRES: ("view", *POSTGRES_OPTIONS),
-    RANGES: ("view", *LOG_OPTIONS),
+    RANGES: ("view", *LOG_OPTIONS, "kinds"),
 }
 # `load("…")` is the same as the option `source`.
 PATH: Final = "path"
