@@ -136,9 +136,9 @@ def test_a_broker_with_a_pipeline_takes_it_along_when_it_ends_in_whatever_way(se
     broker.process.wait()
     wait_until(lambda: not runs(lake), "the pipeline has ended after its broker", timeout_s=SPARK_S)
 
-    # That it goes on where it was, whenever it was killed, is for tests/pipeline/exactly_once.
     broker = start()
-    wait_until(lambda: status_of(lake)["archive_running"], "the pipeline runs again", timeout_s=SPARK_S)
+    publish(broker.port, "bills", b"three")
+    wait_for_report(lake / "report.html", "bills", broker.process, log_of(broker))
     assert runs(lake)
     broker.process.send_signal(signal.SIGTERM)
     assert broker.process.wait(SPARK_S) == 0
