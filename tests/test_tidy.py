@@ -18,7 +18,6 @@ from tests.tidy_rules import (
     class_decorators,
     coroutines,
     generator_expressions,
-    header_gaps,
     leftovers,
     long_functions,
     loose_globals,
@@ -33,18 +32,8 @@ from tests.tidy_rules import (
     source_files,
 )
 
-FILE_LINES_SOFT = 400
-FILE_LINES_HARD = 700
+FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
-HEADER_LINES_MIN = 8
-
-# Files of the broker between the soft and the hard limit, and why they are one file.
-LONG_FILES: dict[str, str] = {}
-
-# Rooms whose modules open with the whole story of their data.
-ROOMS_WITH_HEADERS = ("wire", "routing", "selectors", "journal", "store", "backing", "queues")
-# Modules of these rooms that cannot have the header, and why.
-WITHOUT_HEADER: dict[str, str] = {}
 
 # Every message passes through these: they stay compilable by mypyc. docs/decisions has the reasons.
 HOT_ROOMS = ("wire", "routing", "selectors", "journal", "store", "backing", "queues")
@@ -92,21 +81,10 @@ def assert_nothing_found(rule: Rule, files: Sequence[SourceFile], what_to_do: st
 # --- size and shape -------------------------------------------------------------------------------
 
 
-def test_no_file_is_longer_than_the_hard_limit() -> None:
+def test_no_file_is_longer_than_a_noun_needs() -> None:
     lines = {file.path: len(file.text.splitlines()) for file in python_files() if not file.is_generated}
-    too_long = {path: count for path, count in lines.items() if count > FILE_LINES_HARD}
-    assert not too_long, f"split these by noun, at most {FILE_LINES_HARD} lines: {too_long}"
-
-
-def test_files_longer_than_the_soft_limit_say_why() -> None:
-    files = [file for file in source_files("src", "tools", "benches") if not file.is_generated]
-    long = {file.path for file in files if len(file.text.splitlines()) > FILE_LINES_SOFT}
-    unexplained = sorted(long - LONG_FILES.keys())
-    assert not unexplained, (
-        f"more than {FILE_LINES_SOFT} lines: split by noun, or give the reason in LONG_FILES above: {unexplained}"
-    )
-    outdated = sorted(LONG_FILES.keys() - long)
-    assert not outdated, f"no longer over {FILE_LINES_SOFT} lines, take them out of LONG_FILES: {outdated}"
+    too_long = {path: count for path, count in lines.items() if count > FILE_LINES_MAX}
+    assert not too_long, f"split these by noun, at most {FILE_LINES_MAX} lines: {too_long}"
 
 
 def test_functions_fit_on_a_page() -> None:
@@ -114,21 +92,6 @@ def test_functions_fit_on_a_page() -> None:
         lambda file: [] if file.is_generated else long_functions(file, FUNCTION_LINES_MAX),
         python_files(),
         f"A function has at most {FUNCTION_LINES_MAX} lines besides its docstring. Name a part of it and move it out.",
-    )
-
-
-def test_modules_of_the_core_open_with_their_story() -> None:
-    files = [
-        file
-        for file in source_files(*(f"src/penstock/{room}" for room in ROOMS_WITH_HEADERS))
-        # An __init__.py with only a docstring has no story of its own.
-        if len(file.tree.body) > 1 and not file.is_generated and file.path not in WITHOUT_HEADER
-    ]
-    assert_nothing_found(
-        lambda file: header_gaps(file, HEADER_LINES_MIN),
-        files,
-        "The docstring of such a module says what it owns, the life of its data, numbered invariants under the word"
-        " 'Invariants', what a crash leaves, and what it does not do.",
     )
 
 
@@ -239,16 +202,8 @@ def long_functions_over_three(file: SourceFile) -> list[Finding]:
     return long_functions(file, 3)
 
 
-def header_gaps_below_three(file: SourceFile) -> list[Finding]:
-    return header_gaps(file, 3)
-
-
 FORBIDDEN: list[tuple[Rule, str]] = [
     (long_functions_over_three, "def f():\n    a()\n    b()\n    c()\n"),
-    (header_gaps_below_three, '"""Short.\n\nInvariants\n1. None.\n"""\n'),
-    (header_gaps_below_three, '"""A.\n\nB.\n\nA crash leaves nothing.\n"""\n'),
-    (header_gaps_below_three, '"""A.\n\nInvariants: many.\n\nA crash leaves nothing.\n"""\n'),
-    (header_gaps_below_three, "x = 1\n"),
     (nested_classes, "class A:\n    class B:\n        pass\n"),
     (nested_classes, "def f():\n    class B:\n        pass\n"),
     (class_decorators, "@dataclass(slots=True)\nclass A:\n    x: int\n"),
@@ -286,7 +241,6 @@ FORBIDDEN: list[tuple[Rule, str]] = [
 
 ALLOWED: list[tuple[Rule, str]] = [
     (long_functions_over_three, 'def f():\n    """One.\n\n    Two.\n    """\n    a()\n    b()\n'),
-    (header_gaps_below_three, '"""A.\n\nInvariants\n  1. One.\nA crash leaves nothing.\n"""\n'),
     (nested_classes, "class A:\n    pass\n\nclass B(A):\n    pass\n"),
     (class_decorators, "@final\nclass A:\n    pass\n\n@typing.final\nclass B:\n    pass\n"),
     (generator_expressions, "x = any([a for a in b])\ny = {a for a in b}\n"),

@@ -99,21 +99,6 @@ def long_functions(file: SourceFile, lines_max: int) -> list[Finding]:
     ]
 
 
-def header_gaps(file: SourceFile, lines_min: int) -> list[Finding]:
-    """What the docstring at the top of a module of the core does not say."""
-    header = ast.get_docstring(file.tree) or ""
-    gaps = []
-    if len(header.splitlines()) < lines_min:
-        gaps.append(f"its docstring has {len(header.splitlines())} lines, fewer than {lines_min}")
-    if not re.search(r"^Invariants\b", header, re.MULTILINE):
-        gaps.append("no line starts with 'Invariants'")
-    elif not re.search(r"^\s*1\. ", header, re.MULTILINE):
-        gaps.append("the invariants are not numbered")
-    if "crash" not in header.lower():
-        gaps.append("it does not say what a crash leaves")
-    return [(1, gap) for gap in gaps]
-
-
 # --- constructs that mypyc cannot compile, or compiles badly ----------------------------------------
 
 
