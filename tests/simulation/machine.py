@@ -19,6 +19,7 @@ from penstock.clock import ManualClock
 from penstock.files import File
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.message import Entry
+from penstock.server.quick_syncer import QuickSyncer
 from penstock.sim_files import SimFiles
 from penstock.store.node_store import NodeStore
 from tests.simulation.profile import Profile
@@ -109,7 +110,8 @@ class Node:
         self.callbacks_at_once = profile.callbacks_at_once
         self.callbacks: deque[tuple[OpenQueue, str, BackingWork]] = deque()
         self.syncer = StepSyncer(rng, profile.sync_at_once)
-        self.store = NodeStore(files, self.syncer, clock, profile.store, rng.getrandbits)
+        syncer = QuickSyncer(self.syncer, clock) if profile.quick_syncs else self.syncer
+        self.store = NodeStore(files, syncer, clock, profile.store, rng.getrandbits)
         self.journal = self.store.journal
         self.queues: dict[str, OpenQueue] = {}
         # Every change of the definitions so far.

@@ -123,6 +123,8 @@ class Profile:
         self.second_vhost = rng.random() < 0.3
         self.capacity_bytes = choice((40_000, 80_000)) if faults and rng.random() < 0.05 else None
         self.weights = self._weights(rng, faults)
+        # Whether small batches are synced on the spot, as a server with a quick disk does it.
+        self.quick_syncs = rng.random() < 0.3
         way = rng.random()
         if way < 0.15:
             self._move_often()

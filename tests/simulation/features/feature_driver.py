@@ -24,7 +24,7 @@ from tests.simulation.features.feature_rules import COUNT_HEADER, Facts, Rules
 class Token(ConfirmToken):
     """Waits for the confirm of some messages."""
 
-    __slots__ = ("driver", "is_durable", "is_refused", "is_told", "mids", "number", "targets")
+    __slots__ = ("driver", "is_durable", "is_refused", "is_told", "mids", "number", "originals", "targets")
 
     def __init__(self, driver: FeatureDriver, mids: list[int], targets: list[str], is_durable: bool) -> None:
         super().__init__(len(targets))
@@ -33,6 +33,8 @@ class Token(ConfirmToken):
         self.targets = targets
         # Whether all queues that it was published to last.
         self.is_durable = is_durable
+        # The messages that came in for it: of a duplicate, the first one with its key.
+        self.originals = set(mids)
         # The picture after the publish.
         self.number = -1
         self.is_refused = False
@@ -72,6 +74,8 @@ class FeatureDriver:
         # Tokens of this life that were not told yet, and those of this step.
         self.fresh: list[Token] = []
         self.inboxes: list[Inbox] = []
+        # Who came in with which key: queue name and key → the latest message.
+        self.came_with: dict[tuple[str, bytes], int] = {}
         # Who has which message: queue name and seq_id → inbox, None for a get.
         self.out: dict[tuple[str, int], Inbox | None] = {}
         # How often messages that are out, or came back, were delivered before.
@@ -190,7 +194,7 @@ class FeatureDriver:
             if not self.facts.emptied.isdisjoint(token.targets):
                 # A queue that is deleted owes nobody anything.
                 continue
-            if token.is_durable and any(mid in there for mid in token.mids):
+            if token.is_durable and not token.originals.isdisjoint(there):
                 self.trace(f"  confirmed {token.mids}: picture {token.number} is promised")
                 self.history.promise(token.number)
         self.completed.clear()

@@ -28,6 +28,7 @@ from penstock.queues import drop_pace, returns
 from penstock.queues.consumer import Consumer
 from penstock.queues.held_selection import HeldSelection
 from penstock.queues.queue import Queue
+from penstock.server.quick_syncer import QuickSyncer
 from penstock.sim_files import SimFiles
 from penstock.store.node_store import NodeStore
 from tests.simulation.books import require
@@ -88,7 +89,8 @@ class FeatureNode:
         self.files = files
         self.clock = clock
         self.syncer = StepSyncer(rng, profile.machine.sync_at_once)
-        self.store = NodeStore(files, self.syncer, clock, profile.machine.store, rng.getrandbits)
+        syncer = QuickSyncer(self.syncer, clock) if profile.machine.quick_syncs else self.syncer
+        self.store = NodeStore(files, syncer, clock, profile.machine.store, rng.getrandbits)
         self.journal = self.store.journal
         self.broker = Broker(Config(memory_bytes_max=MEMORY_BYTES, disk_bytes_min=1), clock, self.store)
 

@@ -91,22 +91,27 @@ class Steps(FeatureDriver):
             return
         token = Token(self, mids, [queue.name for queue in queues], all(queue.durable for queue in queues))
         self.fresh.append(token)
+        key = headers.get(DEDUP_HEADER, ("V", None))[1]
         for queue in queues:
-            if self._is_duplicate(queue, headers):
+            if self._is_duplicate(queue, key):
+                assert isinstance(key, bytes)
                 self.facts.duplicates.update((mid, queue.name) for mid in mids)
+                # Its publisher may rely on the one that is there.
+                token.originals.add(self.came_with.get((queue.name, key), mids[0]))
+            elif isinstance(key, bytes):
+                self.came_with[queue.name, key] = mids[0]
             queue.publish(envelope, [self.bodies[mid] for mid in mids], token)
 
-    def _is_duplicate(self, queue: Queue, headers: Table) -> bool:
+    def _is_duplicate(self, queue: Queue, key: object) -> bool:
         """By what the companion has, which is what a crash leaves.
 
         By what it has now: another message with this key, that this one has pushed out of a queue which it came to
         first, may have died into this queue a moment ago.
         """
         window = self.node.vhost.companions.find(DEDUP, queue.name)
-        value = headers.get(DEDUP_HEADER, ("V", None))[1]
-        if window is None or not isinstance(value, bytes):
+        if window is None or not isinstance(key, bytes):
             return False
-        return shelf_of(window).known_key(b"S" + value, self.clock.wall_ms())
+        return shelf_of(window).known_key(b"S" + key, self.clock.wall_ms())
 
     def _envelope(
         self, exchange: str, key: str, headers: Table, mode: int, priority: int, expiration: str | None

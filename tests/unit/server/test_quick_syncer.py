@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from errno import EIO
+from random import Random
 
 import pytest
 
@@ -11,7 +12,7 @@ from penstock.clock import ManualClock
 from penstock.files import File
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.server.quick_syncer import QUICK_S, RELUCTANT_S, QuickSyncer
-from penstock.sim_files import SimFiles
+from penstock.sim_files import FaultPlan, SimFiles, Survival
 
 
 class Elsewhere(Syncer):
@@ -53,6 +54,20 @@ def test_a_small_batch_is_synced_on_the_spot(house: House) -> None:
     house.ask()
     assert house.answers == [None]
     assert house.elsewhere.asked == []
+
+
+def test_every_file_of_a_small_batch_is_synced() -> None:
+    """A large body is in a file of its own, which comes before the journal's."""
+    disk = SimFiles(FaultPlan(Survival.NOTHING))
+    files = [disk.create(f"file-{number}") for number in range(3)]
+    disk.sync_dir("")
+    for file in files:
+        file.pwrite([file.path.encode()], 0)
+    answers: list[OSError | None] = []
+    QuickSyncer(Elsewhere(), ManualClock()).submit_small(files, answers.append)
+    assert answers == [None]
+    left = disk.crash(Random(0).randrange)
+    assert [left.open(file.path).pread(100, 0) for file in files] == [file.path.encode() for file in files]
 
 
 def test_an_ordinary_batch_is_synced_elsewhere(house: House) -> None:

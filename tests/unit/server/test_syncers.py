@@ -143,6 +143,24 @@ def test_whoever_submitted_is_woken_after_the_answer(loop: asyncio.AbstractEvent
         assert events == ["answered", "woken"]
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_every_file_of_a_request_is_synced(
+    loop: asyncio.AbstractEventLoop, syncer: Syncer, tmp_path: Path, place: int
+) -> None:
+    """A file that cannot be synced is noticed wherever it stands among the others."""
+    files = [PlainFile(tmp_path / f"file-{number}") for number in range(3)]
+    pipe = PipeFile()
+    files.insert(place, pipe)
+    try:
+        error = sync(loop, syncer, *files)
+    finally:
+        for file in files:
+            file.close()
+        os.close(pipe.other)
+    assert error is not None
+    assert error.errno == errno.EINVAL
+
+
 def test_a_failed_sync_is_reported_with_its_error_number(
     loop: asyncio.AbstractEventLoop, syncer: Syncer, file: File
 ) -> None:
