@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.lake import durable
+from penstock.pipeline.jobs.archive import end_of
+from penstock.pipeline.lake import durable, half_batch
 from penstock.pipeline.lake.file_table import FileTable, older_files
 from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.lake.sink import SinkOptions, Written, commit_rows
 from penstock.pipeline.lake.staging import file_as_text
 from penstock.pipeline.lake.table import LakeError
-from tests.pipeline.lake.tables import lsns_read_without_penstock, pending
+from tests.pipeline.lake.tables import lsns_read_without_penstock, pending, pyarrow_of_files
 
 
 @pytest.fixture(params=["delta", "parquet"])
@@ -105,3 +107,69 @@ def test_a_compaction_whose_files_went_is_told_to_try_again(tmp_path: Path) -> N
         Path(file.path).unlink()
     with pytest.raises(LakeError, match="try again"):
         table.compact(10_000_000)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def kill_at_fsync(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """End at the beginning of the nth sync of a file or a folder from now on, as a kill would."""
+    left = [number]
+    sync = os.fsync
+
+    def counted(handle: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", counted)
+
+
+def is_killed(commit_now: Callable[[], None], number: int) -> bool:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        kill_at_fsync(monkeypatch, number)
+        try:
+            commit_now()
+        except Killed:
+            return True
+    return False
+
+
+def all_lsns(lake: Lake) -> list[int]:
+    return sorted(pyarrow_of_files(lake.table("bronze")) + pyarrow_of_files(lake.table("poison")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("poison", [range(14, 17), range(18, 20)], ids=["middle", "last"])
+def test_a_kill_between_the_tables_loses_nothing_even_if_the_checkpoint_goes_too(
+    tmp_path: Path, lake: Lake, poison: range
+) -> None:
+    """What is below the last event of bronze is in one of the two tables, and a new checkpoint begins behind that."""
+    kills = 0
+    while True:
+        mine = Lake(tmp_path / f"lake-{kills}", lake.format)
+        commit(mine, 0, range(10))
+        bronze = [part for part in (range(10, poison.start), range(poison.stop, 20)) if part]
+        written = Written(
+            [text for part in bronze for text in staged(mine.table("bronze"), part)],
+            staged(mine.table("poison"), poison),
+            "query",
+        )
+        options = SinkOptions(str(mine.path), None, None)
+        if not is_killed(lambda: commit_rows(options, [written], "query", 1), kills):  # noqa: B023 (called at once)
+            break
+        kills += 1
+        end = largest(mine.table("bronze"), "lsn")
+        assert [lsn for lsn in range(end) if lsn not in all_lsns(mine)] == []
+        # The folder of the checkpoint is lost as well. The next job begins a new one behind the last event.
+        half_batch.undo(mine)
+        begin = end_of(mine)
+        assert begin is not None
+        again = [lsn for lsn in range(begin, 20) if lsn not in poison]
+        files = [text for lsn in again for text in staged(mine.table("bronze"), range(lsn, lsn + 1))]
+        left = range(max(begin, poison.start), poison.stop)
+        commit_rows(options, [Written(files, staged(mine.table("poison"), left) if left else [], "new")], "new", 0)
+        assert all_lsns(mine) == list(range(20))
+    assert kills > 2

@@ -11,8 +11,8 @@ from penstock.clock import ManualClock
 from penstock.config import Config
 from penstock.fields import Table
 from penstock.journal.options import JournalOptions
-from penstock.journal.syncer import InlineSyncer
-from penstock.message import Envelope, body_bytes
+from penstock.journal.syncer import InlineSyncer, Syncer
+from penstock.message import ConfirmToken, Envelope, body_bytes
 from penstock.queues.consumer import Consumer
 from penstock.queues.queue import Queue
 from penstock.sim_files import FaultPlan, SimFiles, Survival
@@ -38,8 +38,9 @@ class Puller(Consumer):
 class House:
     """One broker. Its durable queues are there after `restart` and `crash`, if it has a disk."""
 
-    def __init__(self, has_disk: bool) -> None:
+    def __init__(self, has_disk: bool, syncer: Syncer | None = None) -> None:
         self.has_disk = has_disk
+        self._syncer = syncer or InlineSyncer()
         self.clock = ManualClock()
         self.disk = SimFiles(FaultPlan(Survival.NOTHING))
         self._start()
@@ -48,7 +49,7 @@ class House:
         node: NodeStore | None = None
         if self.has_disk:
             options = StoreOptions(JournalOptions(), reserve_bytes=0)
-            node = NodeStore(self.disk, InlineSyncer(), self.clock, options, random.Random(1).getrandbits)
+            node = NodeStore(self.disk, self._syncer, self.clock, options, random.Random(1).getrandbits)
         self.broker = Broker(Config(), self.clock, node)
 
     @property
@@ -91,6 +92,7 @@ class House:
         exchange: str = "",
         key: str | None = None,
         headers: dict[str, object] | None = None,
+        confirm: ConfirmToken | None = None,
         **properties: Any,
     ) -> None:
         """Persistent messages, each with an envelope of its own."""
@@ -108,7 +110,7 @@ class House:
                 -1 if expiration is None else int(expiration),
             )
             for target in self.vhost.route(exchange, [routing_key], table):
-                target.publish(envelope, [text.encode() + b"\xce"], None)
+                target.publish(envelope, [text.encode() + b"\xce"], confirm)
 
     def get(self, queue: str = "q") -> int:
         """Get the next message and keep it unacknowledged; its number."""

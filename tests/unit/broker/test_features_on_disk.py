@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from errno import EIO
+
+import pytest
 from at_hand_house import House
+from tests.simulation.machine import StepSyncer
 
 from penstock.broker.companions import DEDUP
-from penstock.message import Entry, Envelope, body_bytes
+from penstock.message import ConfirmToken, Entry, Envelope, body_bytes
 from penstock.queues.queue import Queue
+
+KEY = "x-deduplication-header"
 
 
 def publish_run(queue: Queue, *texts: str) -> None:
@@ -70,3 +77,42 @@ def test_a_queue_that_died_over_its_limit_makes_room_at_the_next_start(durable_h
     house.pass_ms(1)
     assert house.bodies("q") == ["b"]
     assert house.bodies("target") == ["a"]
+
+
+class Told(ConfirmToken):
+    """Keeps what its publisher was told."""
+
+    __slots__ = ("answers",)
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.answers: list[str] = []
+
+    def complete(self) -> None:
+        self.answers.append("ack")
+
+    def refuse(self) -> None:
+        self.answers.append("nack")
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["gathered", "in flight"])
+@pytest.mark.parametrize("is_synced", [False, True], ids=["the sync fails", "the sync is done"])
+def test_a_duplicate_is_answered_as_its_original_is_and_not_before(is_written: bool, is_synced: bool) -> None:
+    syncer = StepSyncer(random.Random(0), 0.0)
+    house = House(True, syncer)
+    house.declare("q", x_message_deduplication=True, x_cache_size=10)
+    house.end_turn()
+    syncer.answer()
+    tokens = [Told(), Told()]
+    house.publish("original", headers={KEY: "k"}, confirm=tokens[0])
+    if is_written:
+        house.end_turn()
+    house.publish("duplicate", headers={KEY: "k"}, confirm=tokens[1])
+    house.end_turn()
+    assert [token.answers for token in tokens] == [[], []]
+    if not is_synced:
+        house.disk.plan.fail(EIO, "fdatasync", forever=True)
+    while syncer.under_way is not None:
+        syncer.answer()
+    answer = "ack" if is_synced else "nack"
+    assert [token.answers for token in tokens] == [[answer], [answer]]
