@@ -26,7 +26,7 @@ CACHE := XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated tidy unit bench bench-pipeline bench-postgres clients fuzz crash simulate format clean
+.PHONY: help run test check static lint types generated tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -66,6 +66,9 @@ bench-pipeline: $(VENV)/dev.stamp ## Measure journal to Spark to lake beside Par
 
 bench-postgres: $(VENV)/dev.stamp ## Measure queues in PostgreSQL beside procrastinate and a plain table; starts its own server
 	$(PY) -m benches.postgres $(ARGS)
+
+bench-stalls: $(VENV)/dev.stamp ## Measure how long one client's act holds up another one, beside rabbitmq-server
+	$(PY) -m benches.stalls $(ARGS)
 
 clients: $(VENV)/dev.stamp ## Run the integration tests that py-amqp, kombu and Celery ship against penstock (downloads them)
 	sh tests/interop/client_suites.sh $(ARGS)

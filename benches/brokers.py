@@ -157,12 +157,16 @@ class Penstock(Broker):
     source: ClassVar[Path] = ROOT / "src"
     # The profiler puts itself around it.
     program: tuple[str, ...] = ("-m", "penstock")
+    # None: history is not served.
+    http_port: int | None = None
 
     def _spawn(self, log: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, *self.program, "serve", "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--data-dir", str(self.folder / "data")]
         if self.memory_limit_bytes is not None:
             command += ["--memory-limit", str(self.memory_limit_bytes // (1024 * 1024))]
+        if self.http_port is not None:
+            command += ["--http-port", str(self.http_port)]
         return subprocess.Popen(
             command,
             env=penstock_environment(self.source),

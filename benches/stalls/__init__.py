@@ -1,0 +1,1 @@
+"""How long one client's act holds up everybody else."""
