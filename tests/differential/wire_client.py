@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,10 +94,25 @@ class Wire:
         self.channels: dict[int, Channel] = {}
         self._buffer = bytearray()
         self._content: dict[int, Event] = {}
+        # What is sent at once when the block of `at_once` ends; None outside of one.
+        self._held: bytearray | None = None
 
     # --- sending ------------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Send everything of the block in one write, so that the server reads it in one go."""
+        self._held = bytearray()
+        try:
+            yield
+        finally:
+            data, self._held = bytes(self._held), None
+        self.send_bytes(data)
+
     def send_bytes(self, data: bytes) -> None:
+        if self._held is not None:
+            self._held += data
+            return
         # The server may close first: what it said before that is what matters.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)

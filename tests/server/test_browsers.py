@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 from penstock.testing import Broker
+from tests.server.amqp_client import publish_frames
 from tests.server.brokers import consumer_states
 from tests.server.conftest import Connect
 
@@ -62,6 +63,19 @@ def test_a_browser_beside_a_consumer_takes_no_turn(broker: Broker, connect: Conn
     consumer.consume(1, "q", no_ack=True)
     assert consumer.bodies(10) == bodies_of(10)
     assert broker.queue_depth("q") == 0
+
+
+def test_a_browser_sees_what_a_purge_behind_the_publish_takes_away(broker: Broker, connect: Connect) -> None:
+    publisher, browser, consumer = connect(broker), connect(broker), connect(broker)
+    publisher.declare(1, "q")
+    browser.consume(1, "q", arguments=BROWSE)
+    consumer.qos(1, 1)
+    consumer.consume(1, "q")
+    publishes = b"".join([publish_frames(1, "q", body) for body in bodies_of(3)])
+    publisher.socket.sendall(publishes + frame.marshal(commands.Queue.Purge(0, "q"), 1))
+    assert publisher.expect(commands.Queue.PurgeOk).message_count == 2
+    assert browser.bodies(3) == bodies_of(3)
+    assert consumer.bodies(1) == bodies_of(1)
 
 
 def test_prefetch_and_acks_do_not_concern_a_browser(broker: Broker, connect: Connect) -> None:

@@ -31,7 +31,7 @@ class RefusalRooms:
         size += size_bytes
         if not self._fits(queue, room, count, size):
             if self._may_serve:
-                queue.serve_waiting()
+                queue.serve_waiting(queue.ready_count())
             if not self._fits(queue, room, count, size):
                 return False
         self._promised[queue.name] = (count, size)

@@ -87,9 +87,9 @@ class Consumer(ABC):
     def notify_work(self) -> None:
         """There may be something to pull. Called from within a publish: must not call the queue, only note the work."""
 
-    def take_now(self) -> bool:
-        """Pull once at once, out of turn; True if it got something. A consumer that cannot do that gets nothing."""
-        return False
+    def take_now(self) -> int:
+        """Pull once at once, out of turn; how many messages it got. A consumer that cannot do that gets none."""
+        return 0
 
     @abstractmethod
     def cancelled_by_queue(self) -> None:

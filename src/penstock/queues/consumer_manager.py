@@ -242,6 +242,18 @@ class ConsumerManager:
 
     # --- pulling --------------------------------------------------------------------------------------
 
+    def browsers(self) -> list[Consumer]:
+        """The consumers that are NON_ACQUIRING. A copy."""
+        return [node.consumer for node in self._non_acquiring.nodes()] if self._non_acquiring.size else []
+
+    def next_notified(self) -> Consumer | None:
+        """The consumer that was notified first, of the highest priority; None when no consumer is NOTIFIED."""
+        for level in self._active:
+            node = level.notified.head.next.node
+            if node is not None:
+                return node.consumer
+        return None
+
     def begin_pull(self, consumer: Consumer) -> bool:
         """The consumer is about to look for messages; True if it may. Then `pulled` or `missed` must follow.
 

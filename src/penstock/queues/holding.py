@@ -178,12 +178,12 @@ class Holding(Availability):
         if expiration_ms == 0:
             # It reaches a consumer that waits for it now, or nobody.
             self._expiry.is_suspended = True
-            self.serve_waiting()
+            self.serve_waiting(self.ready_count())
             self._expiry.is_suspended = False
         return first_seq_id
 
-    def serve_waiting(self) -> None:
-        """Let consumers take what they have credit for, now and not in their turn."""
+    def serve_waiting(self, count_max: int) -> None:
+        """Let notified consumers take what they have credit for, now and not in their turn; about `count_max`."""
 
     def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> None:
         """Append messages that differ in their envelopes. None of them expires, and the queue has no intake."""

@@ -73,7 +73,7 @@ class DropHead(Overflow):
             return
         self._is_busy = True
         try:
-            queue.serve_waiting()
+            queue.serve_waiting(queue.ready_count())
         finally:
             self._is_busy = False
         # A dropped message may come round to this queue and find it full. It is dropped by the call for it then, and
@@ -174,7 +174,7 @@ class RefusePublish(Gate):
         size = len(body) - 1
         if not self._room.is_over(queue.ready_count() + 1, queue.ready_bytes() + size):
             return True
-        queue.serve_waiting()
+        queue.serve_waiting(queue.ready_count())
         return not self._room.is_over(queue.ready_count() + 1, queue.ready_bytes() + size)
 
     def refused(self, entry: Entry) -> None:

@@ -31,6 +31,7 @@ from penstock.queues.consumer import Consumer
 from penstock.queues.dead_letters import REJECTED
 from penstock.queues.fifo_order import fifo_selection
 from penstock.queues.intake import Intake
+from penstock.queues.node_list import NOTIFIED
 from penstock.queues.publisher_marks import attached, detached
 from penstock.queues.recovered import fetch_unexpired
 
@@ -168,13 +169,37 @@ class Queue(AtHand):
         else:
             self.consumers.missed(consumer)
 
-    def serve_waiting(self) -> None:
-        served = True
-        while served and self.ready_count() and self.consumers.highest_active_priority() is not None:
-            served = False
-            for consumer in self.consumers.consumers():
-                if consumer.acquires and consumer.take_now():
-                    served = True
+    def offer(self) -> None:
+        """Serve those who were notified before a method looks at the queue, or changes it.
+
+        In RabbitMQ a consumer that waits has a message as soon as it is published. Here it has only been notified, and
+        what comes behind the publish in the same read would otherwise get at the message first.
+        """
+        if self.deleted or self.crashed:
+            return
+        manager = self.consumers
+        count_max = limits.TURN_MESSAGES_MAX
+        # Browsers first, as they are notified first: what another consumer takes they cannot see any more.
+        for browser in manager.browsers():
+            while count_max > 0 and self.has_available(browser):
+                taken = browser.take_now()
+                if taken == 0:
+                    break
+                count_max -= taken
+        if manager.next_notified() is not None:
+            self.serve_waiting(count_max)
+
+    def serve_waiting(self, count_max: int) -> None:
+        manager = self.consumers
+        while count_max > 0:
+            consumer = manager.next_notified()
+            if consumer is None:
+                return
+            taken = consumer.take_now()
+            if taken == 0 and manager.state_of(consumer) == NOTIFIED:
+                # It has looked at many messages that are not for it, and stands behind the others now.
+                taken = limits.LOOKS_PER_FETCH
+            count_max -= taken
 
     def _browse(self, consumer: Consumer, count_max: int) -> Run | None:
         run = browse_run(self.backing, self.selection, consumer, count_max)

@@ -30,6 +30,8 @@ INTEGER_TYPES = frozenset("bBsuIil")
 def basic_qos(channel: Channel, method: methods.BasicQos) -> None:
     if method.prefetch_size:
         raise not_implemented(f"prefetch_size!=0 ({method.prefetch_size})")
+    channel.send(methods.BasicQosOk())
+    channel.offer()
     if method.global_:
         channel.prefetch_count = method.prefetch_count
         channel.update_interest()
@@ -38,7 +40,6 @@ def basic_qos(channel: Channel, method: methods.BasicQos) -> None:
         channel.consumer_prefetch_count = method.prefetch_count
         channel.prefetch_count = 0
         channel.update_interest()
-    channel.send(methods.BasicQosOk())
 
 
 def basic_consume(channel: Channel, method: methods.BasicConsume) -> None:
@@ -72,6 +73,7 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> None:
             f"consumers of {queue.describe()} take what comes: its messages are in PostgreSQL and shared between nodes,"
             " so leave out the selector and no-local"
         )
+    queue.offer()
     channel.add_subscription(subscription)
     if subscription.no_local is not None:
         # The queue wants to know who publishes from now on. Publishers remember whether their queues do.
@@ -109,6 +111,7 @@ def basic_cancel(channel: Channel, method: methods.BasicCancel) -> None:
     tag = method.consumer_tag
     subscription = channel.subscriptions.get(tag)
     if subscription is not None:
+        subscription.queue.offer()
         channel.cancel_subscription(subscription)
     elif tag == channel.reply_tag:
         channel.close_replies()
@@ -121,6 +124,7 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> None:
     name = queue_name(channel, method.queue)
     connection.user.require(READ, "queue", name, connection.vhost.name)
     queue = connection.vhost.queue(name, connection)
+    queue.offer()
     run = queue.get(method.no_ack)
     if run is not None:
         _send_got(channel, method, queue, run)

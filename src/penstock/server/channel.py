@@ -21,7 +21,7 @@ from penstock.server.awaited_answer import AwaitedAnswer
 from penstock.server.delivery import DeliveryEncoder
 from penstock.server.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.subscription import Subscription
-from penstock.server.transaction import ACK, REJECT, Transaction
+from penstock.server.transaction import ACK, REJECT, REQUEUE, Transaction
 from penstock.wire import frames, methods
 
 if TYPE_CHECKING:
@@ -249,6 +249,11 @@ class Channel(ConfirmSink, ReplyReceiver):
             return limits.LOOKS_PER_FETCH
         return count
 
+    def offer(self) -> None:
+        """Let the queues of its consumers serve those who were notified, before a method changes these consumers."""
+        for subscription in list(self.subscriptions.values()):
+            subscription.queue.offer()
+
     def receive_replies(self, envelope: Envelope, bodies: Sequence[bytes]) -> None:
         # Replies are not kept for anyone: not for a channel that is closing, nor for a client that does not read.
         if self.closing or self._reply_encoder is None or not self.connection.is_writable():
@@ -281,6 +286,10 @@ class Channel(ConfirmSink, ReplyReceiver):
 
     def settle(self, spans: list[Span], how: int) -> None:
         """Acknowledge, reject or requeue deliveries that were taken from `unacked`."""
+        if how == REQUEUE:
+            # What is ready is offered before these stand in front of it again.
+            for queue in {run.queue: None for run, _, _ in spans}:
+                queue.offer()
         # Only who is out of credit can have lost interest by that: with credit left nobody has to be asked.
         was_out_of_credit = 0 < self.prefetch_count <= self.consumer_unacked_count
         for run, first_seq_id, count in spans:

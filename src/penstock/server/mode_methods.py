@@ -23,6 +23,7 @@ def channel_open(channel: Channel, method: methods.ChannelOpen) -> None:
 
 def channel_close(channel: Channel, method: methods.ChannelClose) -> None:
     connection = channel.connection
+    channel.offer()
     connection.forget_channel(channel)
     connection.channels.pop(channel.number, None)
     channel.send(methods.ChannelCloseOk())

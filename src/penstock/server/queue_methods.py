@@ -39,6 +39,7 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
     else:
         queue = _declare(channel, method, name)
     channel.current_queue = queue.name
+    queue.offer()
     if queue.lifetime is not None:
         queue.lifetime.used()
     when_quiet(channel, method.INDEX, queue, lambda: _declared(channel, method, queue))
@@ -86,7 +87,7 @@ def queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     wait = when_purged if is_certain else when_quiet
     if found is not None:
         # Not theirs to purge: refused here.
-        vhost.queue(name, connection, even_crashed=True)
+        vhost.queue(name, connection, even_crashed=True).offer()
     wait(channel, method.INDEX, found, lambda: _delete(channel, method, name))
 
 
@@ -107,6 +108,7 @@ def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     name = queue_name(channel, method.queue)
     connection.user.require(READ, "queue", name, connection.vhost.name)
     queue = connection.vhost.queue(name, connection)
+    queue.offer()
     when_purged(channel, method.INDEX, queue, lambda: _purge(channel, method, queue))
 
 

@@ -53,8 +53,13 @@ class Subscription(Consumer):
     def cancelled_by_queue(self) -> None:
         self.channel.consumer_cancelled(self)
 
-    def take_now(self) -> bool:
-        return self.pull() > 0
+    def take_now(self) -> int:
+        try:
+            return self.pull()
+        except Exception:
+            # As in a turn: a bug costs the connection that was to get the message, not the one that asked for it.
+            self.channel.connection.failed()
+            return 0
 
     def credit(self) -> int:
         """How many messages it may be sent now."""

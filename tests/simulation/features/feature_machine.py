@@ -62,8 +62,9 @@ class Inbox(Consumer):
     def wants(self) -> bool:
         return self.no_ack or len(self.unacked) < self.credit
 
-    def take_now(self) -> bool:
-        return self.pull() is not None
+    def take_now(self) -> int:
+        run = self.pull()
+        return 0 if run is None else len(run.entries)
 
     def pull(self) -> Run | None:
         """As a channel does it: a run within the credit, and a word to the queue when that is used up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queue_house import House, Inbox, Token, texts_of
+from queue_house import Grasping, House, Inbox, Token, texts_of
 
 from penstock import limits
 from penstock.errors import ChannelException
@@ -104,6 +104,29 @@ def test_messages_with_envelopes_of_their_own_are_published_and_pulled_like_a_ru
     run = house.queue.pull(inbox, 5)
     assert run is not None
     assert [envelope for envelope, _, _ in run.entries] == envelopes
+
+
+def test_an_offer_serves_those_who_were_told_in_their_order_and_leaves_the_rest_to_their_turns(house: House) -> None:
+    first, second = (Grasping(house) for _ in range(2))
+    house.consumer(first)
+    house.consumer(second)
+    surplus = 10
+    house.publish(*["x"] * (limits.TURN_MESSAGES_MAX + limits.PULL_MESSAGES_MAX + surplus))
+    house.queue.offer()
+    left = len(house.queue)
+    assert 0 < left <= limits.PULL_MESSAGES_MAX + surplus, "an offer is bounded, as a turn is"
+    assert first.taken
+    assert second.taken
+    house.queue.consumers.check_invariants()
+    house.queue.offer()
+    assert len(house.queue) == 0
+
+
+def test_an_offer_to_consumers_that_do_not_take_ends(house: House) -> None:
+    inbox = house.consumer()
+    house.publish("a")
+    house.queue.offer()
+    assert house.pull(inbox) == ["a"]
 
 
 # --- confirms -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import weakref
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queue_house import House, Inbox, Token, texts_of
+from queue_house import Grasping, House, Inbox, Token, texts_of
 
 from penstock.message import Envelope, Run
 from penstock.queues.expiry import STALE_MIN, ExpirySchedule
@@ -195,20 +195,6 @@ def test_expiration_0_without_a_consumer_is_expired_on_arrival(house: House) -> 
     assert house.backing.depth() == 0
     assert token.completed == 1
     assert (house.queue.published_count, house.queue.expired_count) == (2, 2)
-
-
-class Grasping(Inbox):
-    """Takes what it can get, out of turn."""
-
-    def __init__(self, house: House) -> None:
-        super().__init__()
-        self._house = house
-        self.taken: list[str] = []
-
-    def take_now(self) -> bool:
-        taken = self._house.pull(self)
-        self.taken.extend(taken)
-        return bool(taken)
 
 
 def test_expiration_0_reaches_a_consumer_that_waits(house: House) -> None:
