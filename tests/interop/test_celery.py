@@ -27,7 +27,10 @@ ANSWER_S = 30
 class Worker:
     """A `celery worker` in a process group of its own, with its log in a file."""
 
-    def __init__(self, app: Celery, folder: Path, pool: str) -> None:
+    def __init__(
+        self, app: Celery, folder: Path, pool: str, packages: Path | None = None, concurrency: int = 2
+    ) -> None:
+        """`packages` is a folder with another Celery than the one that is installed."""
         self.name = f"w{uuid.uuid4().hex[:8]}@interop"
         self.log = folder / f"{self.name}.log"
         environment = {
@@ -36,8 +39,11 @@ class Worker:
             celery_app.BACKEND: app.conf.result_backend,
             celery_app.PREFIX: app.conf.task_default_queue,
         }
+        if packages is not None:
+            environment["PYTHONPATH"] = str(packages)
         command = [sys.executable, "-m", "celery", "-A", "tests.interop.celery_app", "worker", "--events"]
-        command += ["--hostname", self.name, "--loglevel", "INFO", "--pool", pool, "--concurrency", "2"]
+        command += ["--hostname", self.name, "--loglevel", "INFO", "--pool", pool]
+        command += ["--concurrency", str(concurrency)]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 command,

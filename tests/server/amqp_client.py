@@ -82,10 +82,11 @@ class Client:
         frame_bytes_max: int = 131_072,
         channels_max: int = 2_047,
         capabilities: dict[str, bool] | None = None,
+        product: str = "test",
     ) -> Client:
         self.socket.sendall(b"AMQP\x00\x00\x09\x01")
         self.expect(commands.Connection.Start)
-        properties = {"product": "test", "capabilities": CAPABILITIES if capabilities is None else capabilities}
+        properties = {"product": product, "capabilities": CAPABILITIES if capabilities is None else capabilities}
         self.send(0, commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}", "en_US"))
         self.expect(commands.Connection.Tune)
         self.send(0, commands.Connection.TuneOk(channels_max, frame_bytes_max, heartbeat_s))

@@ -10,12 +10,14 @@ from typing import Any
 
 import pika
 import pytest
+from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from penstock.config import Config
 from penstock.server.server import Server
 from penstock.testing import Broker
+from tests.server.amqp_client import Client
 from tests.server.brokers import check_health
 
 Restart = Callable[[Broker], None]
@@ -224,3 +226,15 @@ def test_a_change_that_is_not_understood_is_reported_and_passed_over(
         (line,) = broker.call(lambda server: server.broker.recovery_report)
         assert "shiny" in line
         assert "recovery: " in caplog.text
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_consumer_hears_of_its_queue_s_end_behind_delete_ok(broker: Broker, durable: bool) -> None:
+    with Client(broker.host, broker.port).handshake() as client:
+        client.open_channel(1)
+        client.declare(1, "q", durable=durable)
+        client.consume(1, "q", "t")
+        # The journal is busy with something else, too.
+        client.send(1, commands.Queue.Declare(0, "other", durable=True), commands.Queue.Delete(0, "q"))
+        assert client.expect(commands.Basic.Cancel).consumer_tag == "t"
+        assert len(client.seen(commands.Queue.DeleteOk)) == 1

@@ -152,6 +152,10 @@ class Topology(QueueOwner):
         self.exchange(destination)
         self.bind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
 
+    def is_queue_bound(self, source: str, queue_name: str, routing_key: str, arguments: Table) -> bool:
+        binding = Binding(source, (QUEUE, queue_name), routing_key, arguments)
+        return binding.key in self._bindings_to.get(binding.destination, {})
+
     def unbind_queue(self, source: str, queue_name: str, routing_key: str, arguments: Table) -> None:
         self._unbind(Binding(source, (QUEUE, queue_name), routing_key, arguments))
 

@@ -39,6 +39,9 @@ def basic_qos(channel: Channel, method: methods.BasicQos) -> None:
         # RabbitMQ: a limit per consumer lifts the one of the channel.
         channel.consumer_prefetch_count = method.prefetch_count
         channel.prefetch_count = 0
+        if channel.connection.qos_reaches_running_consumers():
+            for subscription in channel.subscriptions.values():
+                subscription.limit_to(method.prefetch_count)
         channel.update_interest()
 
 

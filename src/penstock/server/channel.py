@@ -344,11 +344,21 @@ class Channel(ConfirmSink, ReplyReceiver):
         self.subscriptions.pop(subscription.tag, None)
         if self.connection.has_capability("consumer_cancel_notify"):
             # After this turn's answers: whoever deletes a queue that it consumes from gets delete-ok first.
-            self.connection.server.loop.call_soon(self._send_cancel, subscription.tag)
+            self.connection.server.loop.call_soon(
+                self._cancel_behind_answers, methods.BasicCancel(subscription.tag, True)
+            )
 
-    def _send_cancel(self, tag: str) -> None:
+    def _cancel_behind_answers(self, cancel: methods.BasicCancel) -> None:
+        """Send a basic.cancel; behind the delete-ok of a durable queue, which waits for the disk."""
+        log = self.connection.broker.log
+        if log is None or log.is_durable():
+            self._send_cancel(cancel)
+        else:
+            log.when_durable(lambda _: self._send_cancel(cancel))
+
+    def _send_cancel(self, cancel: methods.BasicCancel) -> None:
         if not self.closing:
-            self.send(methods.BasicCancel(tag, True))
+            self.send(cancel)
 
     # --- the end --------------------------------------------------------------------------------------
 

@@ -143,6 +143,9 @@ def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
     connection.user.require(READ, "exchange", method.exchange, vhost.name)
     if method.exchange == "":
         raise default_exchange_refusal()
+    if vhost.is_queue_bound(method.exchange, name, key, method.arguments):
+        # As in RabbitMQ whoever may not use the queue is refused only where there is something to unbind.
+        vhost.queue(name, connection, even_crashed=True)
     vhost.unbind_queue(method.exchange, name, key, method.arguments)
     channel.answer(methods.QueueUnbindOk())
 

@@ -34,7 +34,8 @@ class Subscription(Consumer):
         self.channel = channel
         self.queue = queue
         # Unacknowledged deliveries it may have; 0 = any number.
-        self.prefetch_count = 0 if self.no_ack else prefetch_count
+        self.prefetch_count = 0
+        self.limit_to(prefetch_count)
         self.unacked_count = 0
         # How long a delivery may stay unacknowledged; 0 = for ever.
         self.ack_timeout_ms = 0
@@ -61,16 +62,21 @@ class Subscription(Consumer):
             self.channel.connection.failed()
             return 0
 
+    def limit_to(self, prefetch_count: int) -> None:
+        """Set how many unacknowledged deliveries it may have. Where nothing is acknowledged, there is no limit."""
+        self.prefetch_count = 0 if self.no_ack else prefetch_count
+
     def credit(self) -> int:
         """How many messages it may be sent now."""
         credit = limits.PULL_MESSAGES_MAX
-        if self.no_ack:
-            return credit
-        if self.prefetch_count:
-            credit = min(credit, self.prefetch_count - self.unacked_count)
         channel = self.channel
         if channel.prefetch_count:
-            credit = min(credit, channel.prefetch_count - channel.consumer_unacked_count)
+            room = channel.prefetch_count - channel.consumer_unacked_count
+            # A full channel holds back consumers without acknowledgements, too, though they do not fill it.
+            if room <= 0 or not self.no_ack:
+                credit = min(credit, room)
+        if self.prefetch_count:
+            credit = min(credit, self.prefetch_count - self.unacked_count)
         return credit
 
     def wants_work(self) -> bool:

@@ -115,6 +115,42 @@ def _(s: Session) -> None:
     s.settle()
 
 
+@script("a full global prefetch holds back a no-ack consumer of the same channel")
+def _(s: Session) -> None:
+    ch = s.channel()
+    ch.call("basic.qos", prefetch_count=2, global_=True)
+    ch.call("queue.declare", queue="q")
+    ch.call("queue.declare", queue="other")
+    ch.call("basic.consume", queue="q", consumer_tag="acks")
+    ch.call("basic.consume", queue="other", consumer_tag="no-acks", no_ack=True)
+    ch.publish("1", "q")
+    s.settle("one place is left, and a no-ack consumer does not take it")
+    ch.publish("2", "other")
+    ch.publish("3", "other")
+    s.settle("the last place is taken")
+    ch.publish("4", "q")
+    s.settle()
+    ch.publish("5", "other")
+    s.settle("a place is free again")
+    ch.send("basic.ack", delivery_tag=1)
+    s.settle()
+
+
+@script("a full global prefetch lets a no-ack consumer of another channel alone")
+def _(s: Session) -> None:
+    wire = s.connect()
+    full, free = wire.channel(1), wire.channel(2)
+    full.call("basic.qos", prefetch_count=1, global_=True)
+    full.call("queue.declare", queue="q")
+    full.call("queue.declare", queue="other")
+    full.call("basic.consume", queue="q", consumer_tag="acks")
+    free.call("basic.consume", queue="other", consumer_tag="no-acks", no_ack=True)
+    full.publish("1", "q")
+    s.settle()
+    full.publish("2", "other")
+    s.settle()
+
+
 @script("what get took counts against global prefetch")
 def _(s: Session) -> None:
     ch = five_waiting(s)

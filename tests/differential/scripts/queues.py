@@ -128,6 +128,28 @@ def _(s: Session) -> None:
         other.channel(number).refused(name, **arguments)
 
 
+@script("another connection cannot unbind an exclusive queue")
+def _(s: Session) -> None:
+    owner = s.channel()
+    owner.call("queue.declare", queue="q", exclusive=True)
+    bound = {"queue": "q", "exchange": "amq.direct", "routing_key": "k"}
+    headers = {"queue": "q", "exchange": "amq.headers", "routing_key": "k", "arguments": {"x-match": "all", "a": 1}}
+    owner.call("queue.bind", **bound)
+    owner.call("queue.bind", **headers)
+    other = s.connect()
+    other.channel(1).refused("queue.unbind", **bound)
+    other.channel(2).refused("queue.unbind", **headers)
+    # What is not bound is unbound already.
+    other.channel(3).call("queue.unbind", **{**bound, "routing_key": "other"})
+    other.channel(4).call("queue.unbind", **{**bound, "exchange": "amq.fanout"})
+    other.channel(5).call("queue.unbind", **{**headers, "arguments": {"x-match": "all", "a": 2}})
+    other.channel(6).refused("queue.unbind", **{**bound, "exchange": "nowhere"})
+    owner.publish("still bound", "k", exchange="amq.direct")
+    s.settle()
+    owner.call("basic.get", queue="q", no_ack=True)
+    owner.call("queue.unbind", **bound)
+
+
 @script("anyone may publish to an exclusive queue")
 def _(s: Session) -> None:
     owner = s.channel()
