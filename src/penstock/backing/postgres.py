@@ -140,6 +140,7 @@ class PgBackingQueue(BackingQueue):
 
     def delete_and_terminate(self) -> None:
         self._ended = True
+        self._held.takers = None
         self._held.window.take_all()
         self._held.release(list(self._held.pending))
         # Nothing can be lost any more.

@@ -32,6 +32,7 @@ from typing import Final
 from penstock import limits
 from penstock.backing import zone_views
 from penstock.backing.backing_queue import TIMEOUT_IDLE, TIMEOUT_NONE, TIMEOUT_TIMED, FoldVisitor
+from penstock.backing.msg_status import MsgStatus
 from penstock.backing.outcomes import NO_ACTOR
 from penstock.backing.paging import INFINITE
 from penstock.backing.put_back import retry
@@ -78,6 +79,8 @@ class VariableBackingQueue(VariableSettling):
         self.tail.persistent_count = self.tail.persistent_bytes = 0
         self.tail.delivery_counts.clear()
         self._owed.give_up()
+        # The way back from the zones: without it the queue is freed by reference counting.
+        self.zones.lost = _nothing_lost
         self.terminated = True
         if self.durable:
             self._journal.forget_queue(self.queue_no)
@@ -260,3 +263,7 @@ class VariableBackingQueue(VariableSettling):
         assert not [seq_id for seq_id in held if seq_id in self.pending], "2: ready and pending"
         assert self.depth() <= self.live.count(self.tail.next_seq_id), "2: more is held than is live"
         assert self.tail.persistent_count >= 0 and self.tail.persistent_bytes >= 0, "counters"
+
+
+def _nothing_lost(status: MsgStatus) -> None:
+    """A deleted queue has nothing to lose."""

@@ -92,6 +92,9 @@ class DedupGate(Gate):
             self._look_later(now_ms)
         return True
 
+    def stop(self) -> None:
+        self._expiring.stop()
+
     def _look_later(self, now_ms: int) -> None:
         due_ms = self._window.next_expiry_ms()
         if due_ms >= 0:

@@ -64,7 +64,7 @@ def equip(vhost: VHost, queue: Queue, expiries: ExpirySchedule) -> None:
             (COUNT_HEADER,) if features.retry_min_ms > 0 else (),
         )
     if features.single_active:
-        queue.activity = SingleActive(queue.consumers)
+        queue.activity = SingleActive(queue.own_consumers())
     if features.expires_ms > 0:
         queue.lifetime = Lifetime(
             features.expires_ms,

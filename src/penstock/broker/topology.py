@@ -8,6 +8,8 @@ a log to record them in.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from penstock import limits
 from penstock.broker import arguments as args
 from penstock.broker.definition_log import DefinitionLog
@@ -27,6 +29,14 @@ def is_unused(exchange: Exchange) -> bool:
     return exchange.auto_delete and not exchange.has_bindings
 
 
+class RouteMemory(ABC):
+    """Remembers what publishes mean; a connection."""
+
+    @abstractmethod
+    def forget_routes(self) -> None:
+        """Queues or exchanges are gone: let go of whatever leads to them."""
+
+
 class Topology(QueueOwner):
     """A virtual host without what happens to its queues."""
 
@@ -38,6 +48,8 @@ class Topology(QueueOwner):
         self.queues: dict[str, Queue] = {}
         # Counts every change of exchanges, queues and bindings.
         self.topology_version = 0
+        # Who has remembered a route since the last time that something was deleted.
+        self._route_memories: set[RouteMemory] = set()
         self._router = Router(self.exchanges)
         # Bindings by what they lead to, so that a deletion finds them.
         self._bindings_to: dict[Destination, dict[BindingKey, Binding]] = {}
@@ -71,6 +83,20 @@ class Topology(QueueOwner):
     def route_needs_headers(self, exchange_name: str) -> bool:
         """Whether `route` looks at the headers, so that its answer must not be remembered by routing key."""
         return self._router.needs_headers(self.exchange(exchange_name))
+
+    def route_remembered(self, memory: RouteMemory) -> None:
+        """`memory` leads to queues of this vhost from now on, and is told when some of them are gone."""
+        self._route_memories.add(memory)
+
+    def forget_memory(self, memory: RouteMemory) -> None:
+        """It remembers nothing any more."""
+        self._route_memories.discard(memory)
+
+    def _forget_routes(self) -> None:
+        """A route keeps its queues alive, also on a connection that never publishes again."""
+        memories, self._route_memories = self._route_memories, set()
+        for memory in memories:
+            memory.forget_routes()
 
     # --- exchanges ----------------------------------------------------------------------------------
 
@@ -131,6 +157,7 @@ class Topology(QueueOwner):
             if self.exchanges.pop(exchange.name, None) is None:
                 continue
             self.topology_version += 1
+            self._forget_routes()
             if exchange.durable and self.log is not None:
                 self.log.exchange_deleted(self.name, exchange.name)
             self._exchange_gone(exchange)

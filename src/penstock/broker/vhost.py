@@ -165,7 +165,7 @@ class VHost(Topology):
             self,
             queue_id,
         )
-        callback.queue = queue
+        callback.lead_to(queue)
         backing.set_takers(queue.is_wanted)
         if arguments.get("x-queue-mode") == args.LAZY:
             backing.set_queue_mode(True)
@@ -207,6 +207,7 @@ class VHost(Topology):
     def _remove_queue(self, queue: Queue) -> int:
         del self.queues[queue.name]
         self.topology_version += 1
+        self._forget_routes()
         if queue.exclusive_owner is not None:
             owned = self._exclusive.get(queue.exclusive_owner)
             if owned is not None:
@@ -223,6 +224,7 @@ class VHost(Topology):
             self.log.queue_deleted(self.name, queue.name)
         if queue.crashed:
             queue.deleted = True
+            queue.let_go()
             self._backings.delete_crashed(queue.name, queue.queue_id, queue.arguments)
             return 0
         return queue.delete()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -22,6 +21,7 @@ from penstock.config import (
     user_from_outside,
 )
 from penstock.errors import StartupError
+from penstock.server.collector import Collector
 from penstock.server.server import Server
 
 # Exit codes, as documented in --help.
@@ -271,13 +271,12 @@ async def _serve(config: Config, as_json: bool, pipeline: PipelineBeside | None)
     await server.start()
     if as_json:
         click.echo(json.dumps(_ready(server)))
-    # What exists now lives until the end: the collector need not look at it again. Messages are tuples and bytes,
-    # so the young generations can be large; see docs/decisions/0003.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    collector = Collector(loop, lambda: server.scheduler.turn_count)
+    collector.start()
     if pipeline is not None:
         pipeline.start()
     await stop.wait()
+    collector.stop()
     # Both at once: Spark may need longer than whoever stops a service waits before he kills it.
     stopping = None if pipeline is None else loop.create_task(pipeline.stop())
     await server.stop()

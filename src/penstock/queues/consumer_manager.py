@@ -133,7 +133,9 @@ class ConsumerManager:
         if level.all.size == 0:
             del self._level_by_priority[level.priority]
             del self._levels[bisect_left(self._levels, level)]
+            level.close()
         consumer.node = None
+        node.close()
         self._count -= 1
         if state & ACTIVE:
             self._hand_on()
@@ -158,6 +160,12 @@ class ConsumerManager:
         if not self._availability.has_available(node.consumer):
             return False
         return self._active[0] is node.level or not self._left_to_higher(node.level)
+
+    def close(self) -> None:
+        """All consumers have left, and no other one will come."""
+        assert self._count == 0
+        self._not_interested.close()
+        self._non_acquiring.close()
 
     # --- notifying ------------------------------------------------------------------------------------
 
@@ -385,3 +393,15 @@ class ConsumerManager:
                 self._active.insert(index, level)
         elif listed:
             del self._active[index]
+
+
+class _NothingAvailable(Availability):
+    def has_available(self, consumer: Consumer) -> bool:
+        return False
+
+    def available_count(self) -> int:
+        return 0
+
+
+# Shared by all queues that never had a consumer, and by deleted ones. Nothing is ever added to it.
+NO_CONSUMERS: Final = ConsumerManager(_NothingAvailable())

@@ -76,3 +76,12 @@ class DropPace:
     def _go_on(self, now_ms: int) -> None:
         if not self._queue.deleted and not self._queue.crashed:
             self._make_room()
+
+    def stop(self) -> None:
+        """The queue is deleted."""
+        self._later.stop()
+        self._make_room = _stopped
+
+
+def _stopped() -> None:
+    """Stands in for the rule of a queue that is gone."""

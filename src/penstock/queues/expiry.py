@@ -1,14 +1,14 @@
 """When do messages at the heads of queues expire: one schedule for all queues of a broker.
 
-What it owns: a heap of (due, queue). A queue is armed for the expiry of its head message and comes back when that is
-due; it drops what has expired there and arms itself again. The server asks for the next due time and sets one timer.
+What it owns: a heap of (due, number), and by number the queues that are armed. A queue is armed for the expiry of its
+head message and comes back when that is due; it drops what has expired there and arms itself again. The server asks for
+the next due time and sets one timer.
 
 Invariants
-  1. A queue is armed at most once for a due time that counts: an entry whose time differs from the queue's own
-     `armed_ms` is stale and is skipped.
+  1. A queue is armed under one number. An entry of the heap whose number is not armed any more is stale and is skipped.
   2. `next_due_ms` is never later than the expiry of any armed queue's head.
   3. Stale entries never outnumber the armed queues by more than STALE_MIN: due times lie years ahead, and what waits
-     for them may long be gone.
+     for them may long be gone. They are two integers each and lead to nothing.
 Nothing survives a crash: queues are armed anew when they are opened. It does not look at messages, and it only knows
 the time that it is given.
 """
@@ -26,8 +26,9 @@ STALE_MIN: Final = 64
 class Expiring(ABC):
     """Something with a due time; a queue."""
 
-    # The time for which it is armed, -1 when it is not. Changed by the schedule only.
+    # The time for which it is armed, -1 when it is not, and its number in the schedule. Changed by the schedule only.
     armed_ms: int = -1
+    armed_number: int = -1
 
     @abstractmethod
     def expire_due(self, now_ms: int) -> None:
@@ -38,10 +39,9 @@ class ExpirySchedule:
     """All armed queues, the earliest first."""
 
     def __init__(self) -> None:
-        # (due, number, queue); the number keeps the heap from comparing queues.
-        self._heap: list[tuple[int, int, Expiring]] = []
+        self._heap: list[tuple[int, int]] = []
+        self._armed: dict[int, Expiring] = {}
         self._number = 0
-        self._armed_count = 0
 
     def entry_count(self) -> int:
         """How many entries are kept, stale ones included."""
@@ -51,42 +51,39 @@ class ExpirySchedule:
         """Wake the queue at `due_ms`, unless it wakes earlier anyway."""
         if 0 <= queue.armed_ms <= due_ms:
             return
-        if queue.armed_ms < 0:
-            self._armed_count += 1
-        queue.armed_ms = due_ms
+        if queue.armed_ms >= 0:
+            del self._armed[queue.armed_number]
         self._number += 1
-        heappush(self._heap, (due_ms, self._number, queue))
+        queue.armed_ms = due_ms
+        queue.armed_number = self._number
+        self._armed[self._number] = queue
+        heappush(self._heap, (due_ms, self._number))
         self._drop_stale()
 
     def disarm(self, queue: Expiring) -> None:
         """The queue is gone, and is not to be woken."""
         if queue.armed_ms >= 0:
             queue.armed_ms = -1
-            self._armed_count -= 1
+            del self._armed[queue.armed_number]
             self._drop_stale()
 
     def _drop_stale(self) -> None:
-        if len(self._heap) <= 2 * self._armed_count + STALE_MIN:
+        if len(self._heap) <= 2 * len(self._armed) + STALE_MIN:
             return
-        live: dict[Expiring, tuple[int, int, Expiring]] = {}
-        for entry in self._heap:
-            if entry[2].armed_ms == entry[0]:
-                live[entry[2]] = entry
-        self._heap = list(live.values())
+        self._heap = [entry for entry in self._heap if entry[1] in self._armed]
         heapify(self._heap)
 
     def next_due_ms(self) -> int:
         """The earliest due time; -1 when nothing is armed."""
         heap = self._heap
-        while heap and heap[0][2].armed_ms != heap[0][0]:
+        while heap and heap[0][1] not in self._armed:
             heappop(heap)
         return heap[0][0] if heap else -1
 
     def run_due(self, now_ms: int) -> None:
         """Wake every queue whose time has come."""
         while self._heap and self._heap[0][0] <= now_ms:
-            due_ms, _, queue = heappop(self._heap)
-            if queue.armed_ms == due_ms:
+            queue = self._armed.pop(heappop(self._heap)[1], None)
+            if queue is not None:
                 queue.armed_ms = -1
-                self._armed_count -= 1
                 queue.expire_due(now_ms)

@@ -126,5 +126,11 @@ class HeadExpiry(Expiring):
         self._expiries.arm(self, due_ms if due_ms != self._dropped_ms else due_ms + 1)
 
     def disarm(self) -> None:
+        """The queue goes out of use, and is not to be woken again."""
         self.may_expire = False
         self._expiries.disarm(self)
+        self._wake = _nobody
+
+
+def _nobody(now_ms: int) -> None:
+    """Stands in for a queue that is gone."""

@@ -33,7 +33,7 @@ from penstock.clock import Clock
 from penstock.fields import Table
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 from penstock.queues.bury_again import BuryAgain
-from penstock.queues.consumer_manager import Availability, ConsumerManager
+from penstock.queues.consumer_manager import NO_CONSUMERS, Availability, ConsumerManager
 from penstock.queues.dead_letters import Dead, DeadLetters, outcome_of_dropped, reason_number
 from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.head_expiry import DEAD_AT_ONCE, HeadExpiry
@@ -84,7 +84,7 @@ class Holding(Availability):
         self.exclusive_owner = exclusive_owner
         self.arguments = arguments
         self.backing = backing
-        self.consumers = ConsumerManager(self)
+        self.consumers = NO_CONSUMERS
         self.deleted = False
         # A bug in the backing: it holds what it holds until the next start.
         self.crashed = False
@@ -92,8 +92,8 @@ class Holding(Availability):
         self.paused = False
         # Set while the overflow rule has publishers wait.
         self.congestion: Congestion | None = None
-        # The seams.
-        self.host = QueueHost(self)
+        # The seams. What features need to reach the queue is made for the first of them.
+        self._host: QueueHost | None = None
         self.intake: Intake | None = None
         self.dead_letters: DeadLetters | None = None
         self.returns: Returns | None = None
@@ -106,8 +106,8 @@ class Holding(Availability):
         self._unconfirmed: dict[ConfirmToken, None] = {}
         self._clock = clock
         self._expiry = HeadExpiry(self.expire_due, backing, expiries, "x-max-priority" in arguments)
-        # Dead that nobody takes now: they stay pending, and are offered again.
-        self.bury_again = BuryAgain(self.bury, expiries, clock)
+        self._expiries = expiries
+        self._bury_again: BuryAgain | None = None
         self._owner = owner
         # An exclusive consumer is there, alone.
         self._in_exclusive_use = False
@@ -119,6 +119,26 @@ class Holding(Availability):
     def describe(self) -> str:
         """How error texts name it."""
         return f"queue '{self.name}' in vhost '{self.vhost_name}'"
+
+    @property
+    def host(self) -> QueueHost:
+        """The queue as its features see it."""
+        if self._host is None:
+            self._host = QueueHost(self)
+        return self._host
+
+    @property
+    def bury_again(self) -> BuryAgain:
+        """Dead that nobody takes now: they stay pending, and are offered again."""
+        if self._bury_again is None:
+            self._bury_again = BuryAgain(self.bury, self._expiries, self._clock)
+        return self._bury_again
+
+    def own_consumers(self) -> ConsumerManager:
+        """The manager of this queue's consumers; made for the first of them."""
+        if self.consumers is NO_CONSUMERS:
+            self.consumers = ConsumerManager(self)
+        return self.consumers
 
     @property
     def expired_count(self) -> int:
@@ -366,7 +386,26 @@ class Holding(Availability):
         self.backing.delete_and_terminate()
         # Nothing can be lost any more: publishers that wait for the disk are told so.
         self.settle_confirms()
+        self.let_go()
         return ready
+
+    def let_go(self) -> None:
+        """Break every way from a deleted queue back to itself: the last one who knows it frees it.
+
+        The garbage collector looks at old objects hardly ever (docs/decisions/0003).
+        """
+        assert self.deleted
+        if self.intake is not None:
+            self.intake.stop()
+        if self.returns is not None:
+            self.returns.stop()
+        if self.consumers is not NO_CONSUMERS:
+            self.consumers.close()
+            self.consumers = NO_CONSUMERS
+        self._host = self._bury_again = None
+        self.intake = self.dead_letters = self.returns = self.selection = None
+        self.activity = self.lifetime = self.marks = self.congestion = None
+        self.exclusive_owner = None
 
     def _leave_use(self) -> None:
         self.deleted = True
@@ -375,7 +414,8 @@ class Holding(Availability):
             consumer.left(self.backing)
             consumer.cancelled_by_queue()
         self._expiry.disarm()
-        self.bury_again.stop()
+        if self._bury_again is not None:
+            self._bury_again.stop()
         if self.lifetime is not None:
             self.lifetime.stop()
 

@@ -36,6 +36,10 @@ class Gate(ABC):
         """Whether the message, if it came now, would not be refused. Changes nothing."""
         return True
 
+    def stop(self) -> None:
+        """The queue is deleted: leave the schedule."""
+        return None
+
 
 class Hold(ABC):
     """Holds runs back until they are due."""
@@ -51,6 +55,10 @@ class Overflow(ABC):
     @abstractmethod
     def make_room(self) -> None:
         """The queue has grown, or may have to be looked at again."""
+
+    def stop(self) -> None:
+        """The queue is deleted: leave the schedule."""
+        return None
 
 
 class Congestion(Overflow):
@@ -132,6 +140,13 @@ class Intake:
         if self._overflow is not None:
             self._overflow.make_room()
         return first_seq_id
+
+    def stop(self) -> None:
+        """The queue is deleted."""
+        for gate in self.gates:
+            gate.stop()
+        if self._overflow is not None:
+            self._overflow.stop()
 
     def came_back(self) -> None:
         """Delivered messages are ready again: they count once more."""

@@ -9,8 +9,9 @@ Invariants
   1. However often it was asked for, there is one call for each time that the schedule comes to it.
   2. `soon` never means the millisecond in which it is asked: the broker reads sockets between two slices.
 
-A crash leaves nothing: whoever has something to do finds out at the start. It does not know what is done, and the one
-that it calls looks whether its queue is still there: nobody takes it out of the schedule.
+  3. After `stop` it calls nobody, and leads to nobody.
+
+A crash leaves nothing: whoever has something to do finds out at the start. It does not know what is done.
 """
 
 from __future__ import annotations
@@ -43,3 +44,12 @@ class NextTurn(Expiring):
 
     def expire_due(self, now_ms: int) -> None:
         self._go_on(now_ms)
+
+    def stop(self) -> None:
+        """Leave the schedule for good: the queue is deleted."""
+        self._expiries.disarm(self)
+        self._go_on = _stopped
+
+
+def _stopped(now_ms: int) -> None:
+    """Stands in for the call of a queue that is gone."""

@@ -10,9 +10,11 @@ scavenges later, because many threads use them. Here everything runs on the even
 and there is nothing to scavenge.
 
 Invariants
-  1. An entry is in at most one list. Outside of any list it is linked to itself.
+  1. An entry is in at most one list. Outside of any list it is linked to UNLINKED.
   2. `size` is the number of entries, the head not counted.
-  3. `node` is None in the head of a list and only there: it ends every walk.
+  3. `node` is None in the head of a list and only there, as long as the node is with its queue: it ends every walk.
+  4. A node that has left, and a list that was closed, refer to nothing that leads back to them: they are freed by
+     reference counting.
 A crash leaves nothing. This module does not know when a node moves, nor whom a move wakes: see `consumer_manager`.
 """
 
@@ -52,8 +54,12 @@ class Entry:
 
     def __init__(self, node: ConsumerNode | None) -> None:
         self.node = node
-        self.prev: Entry = self
-        self.next: Entry = self
+        self.prev: Entry = UNLINKED if node is not None else self
+        self.next: Entry = UNLINKED if node is not None else self
+
+
+# The neighbour of every entry that is in no list.
+UNLINKED: Final = Entry(None)
 
 
 @final
@@ -83,9 +89,15 @@ class NodeList:
         after = entry.next
         before.next = after
         after.prev = before
-        entry.prev = entry
-        entry.next = entry
+        entry.prev = UNLINKED
+        entry.next = UNLINKED
         self.size -= 1
+
+    def close(self) -> None:
+        """The list is empty, and is not used any more."""
+        assert self.size == 0
+        self.head.prev = UNLINKED
+        self.head.next = UNLINKED
 
     def transfer(self, entry: Entry, target: NodeList) -> None:
         """Take out an entry of this list and put it at the tail of another: `remove` and `append` in one call.
@@ -159,6 +171,12 @@ class PriorityLevel:
         # Sorted, the highest priority comes first.
         return self.priority > other.priority
 
+    def close(self) -> None:
+        """The last consumer of this priority has left."""
+        self.all.close()
+        self.interested.close()
+        self.notified.close()
+
     def active_count(self) -> int:
         """Consumers that acquire and want work, notified or not."""
         return self.interested.size + self.notified.size
@@ -195,3 +213,8 @@ class ConsumerNode:
         self.entry = Entry(self)
         # In the All list of its level.
         self.all_entry = Entry(self)
+
+    def close(self) -> None:
+        """The consumer has left its queue."""
+        self.entry.node = None
+        self.all_entry.node = None

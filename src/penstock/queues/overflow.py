@@ -89,6 +89,9 @@ class DropHead(Overflow):
                 return
             budget -= dropped
 
+    def stop(self) -> None:
+        self._pace.stop()
+
 
 @final
 class Ring(Overflow):
@@ -138,6 +141,9 @@ class Ring(Overflow):
             if dropped == 0:
                 return
             wanted -= dropped
+
+    def stop(self) -> None:
+        self._pace.stop()
 
     def _forget_the_gone(self) -> None:
         if not self._leaving:

@@ -66,7 +66,7 @@ class Queue(AtHand):
         if self.activity is not None:
             self.activity.add(consumer, interested)
         else:
-            self.consumers.add(consumer, interested)
+            self.own_consumers().add(consumer, interested)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         if consumer.filter is not None and consumer.acquires:

@@ -49,7 +49,8 @@ class QueueHost(Enqueuing):
         self.queue.forget(seq_ids, outcome, reason_number(reason))
 
     def unburied(self, dead: Sequence[Dead], reason: str) -> None:
-        self.queue.bury_again.keep([seq_id for seq_id, _ in dead if seq_id >= 0], reason)
+        if not self.queue.deleted:
+            self.queue.bury_again.keep([seq_id for seq_id, _ in dead if seq_id >= 0], reason)
 
     def enqueue(
         self,

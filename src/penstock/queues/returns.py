@@ -158,6 +158,10 @@ class Returns:
             for seq_id in seq_ids:
                 self._counts.pop(seq_id, None)
 
+    def stop(self) -> None:
+        """The queue is deleted."""
+        self._later.stop()
+
     def counted(self) -> int:
         """Of how many messages it has a count."""
         return len(self._counts)

@@ -41,6 +41,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         self.number = number
         # True from the moment that a close was sent or received.
         self.closing = False
+        self._is_released = False
         # True while it stands in its connection's list of channels with work.
         self.listed = False
         # The queue that an empty name stands for: the last one declared here.
@@ -363,7 +364,13 @@ class Channel(ConfirmSink, ReplyReceiver):
     # --- the end --------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """The channel is closed or its connection is gone: consumers leave, what is unacknowledged goes back."""
+        """The channel is closed or its connection is gone: consumers leave, what is unacknowledged goes back.
+
+        Nothing that the channel has leads back to it afterwards: it is freed by reference counting.
+        """
+        if self._is_released:
+            return
+        self._is_released = True
         self.closing = True
         self.close_replies()
         for subscription in list(self.subscriptions.values()):
@@ -372,8 +379,12 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._drop_content()
         if self._ack_timeouts is not None:
             self._ack_timeouts.close()
+            self._ack_timeouts = None
         if self.transaction is not None:
             self.transaction.rollback()
+            self.transaction = None
         for run, first_seq_id, count in self.unacked.take_all():
             run.queue.requeue(range(first_seq_id, first_seq_id + count), lost=True)
+        self.confirms = None
+        self.publisher.close()
         self.consumer_unacked_count = 0

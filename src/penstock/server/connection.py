@@ -103,8 +103,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closing = True
         self._transport = None
-        self._heartbeat.stop()
-        self._handshake.stop()
         if self._close_timer is not None:
             self._close_timer.cancel()
         try:
@@ -113,8 +111,12 @@ class Connection(asyncio.Protocol):
             self.channels.clear()
             self.broker.connection_closed(self)
         finally:
-            self._reader.clear()
+            # What belongs to the connection does not lead back to it: it is freed by reference counting.
+            self._heartbeat.close()
+            self._handshake.close()
+            self._reader.close()
             self._working.clear()
+            self._confirming.clear()
             self.server.connection_closed(self)
         self.server.arm_expiry()
 

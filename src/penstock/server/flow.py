@@ -24,7 +24,8 @@ class HeldQueue:
     __slots__ = ("checks", "connections", "delivered_before", "turns_before")
 
     def __init__(self, delivered_before: int, turns_before: int) -> None:
-        self.connections: list[Connection] = []
+        # In the order in which they were held.
+        self.connections: dict[Connection, None] = {}
         # At the last check that found a good pace: what had been delivered, and how many turns there had been.
         self.delivered_before = delivered_before
         self.turns_before = turns_before
@@ -73,7 +74,7 @@ class PublisherFlow:
         held = self.holding.get(queue)
         if held is None:
             held = self.holding[queue] = HeldQueue(queue.delivered_count, self._turns)
-        held.connections.append(connection)
+        held.connections[connection] = None
         connection.stop_reading("flow")
         if self._timer is None:
             self._timer = self._loop.call_later(limits.HOLD_CHECK_S, self._check_pace)
@@ -111,6 +112,11 @@ class PublisherFlow:
                 self._let_go(queue)
         if self.holding:
             self._timer = self._loop.call_later(limits.HOLD_CHECK_S, self._check_pace)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone, and nobody waits for its queues in its name."""
+        for held in self.holding.values():
+            held.connections.pop(connection, None)
 
     def _let_go(self, queue: Queue) -> None:
         for connection in self.holding.pop(queue).connections:

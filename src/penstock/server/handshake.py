@@ -79,6 +79,11 @@ class Handshake:
             self._timer.cancel()
             self._timer = None
 
+    def close(self) -> None:
+        """The connection is gone."""
+        self.stop()
+        del self._connection
+
     def _too_late(self) -> None:
         log.warning("connection %s closed: handshake took too long, expected %s", self._connection.peer, self._expected)
         self._connection.drop()

@@ -34,10 +34,12 @@ class Heartbeat:
         if interval_s > 0:
             self._arm()
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """The connection is gone."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        del self._connection
 
     def heard(self) -> None:
         self._heard = True

@@ -177,6 +177,10 @@ class Publisher:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
+    def close(self) -> None:
+        """The channel is closed, and publishes nothing any more."""
+        del self._channel
+
     def publish(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
         """Take a run of messages from the client."""
         channel = self._channel

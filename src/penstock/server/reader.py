@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.topology import RouteMemory
 from penstock.errors import AmqpError, ChannelException, frame_error
 from penstock.message import Entry
 from penstock.queues.unacked import unknown_tag
@@ -44,7 +45,7 @@ class HotPublish:
         self.prepared = prepared
 
 
-class FrameReader:
+class FrameReader(RouteMemory):
     """Reads what one client sends."""
 
     def __init__(self, connection: Connection) -> None:
@@ -73,10 +74,20 @@ class FrameReader:
         for frame in [frame for frame, route in self._routes.items() if route.channel is channel]:
             del self._routes[frame]
 
-    def clear(self) -> None:
-        self._rest = b""
+    def forget_routes(self) -> None:
         self._routes.clear()
         self._hot = None
+
+    def clear(self) -> None:
+        self._rest = b""
+        self.forget_routes()
+
+    def close(self) -> None:
+        """The connection is gone. Nothing here leads to it or to queues any more."""
+        self.clear()
+        if self._connection.opened:
+            self._connection.vhost.forget_memory(self)
+        del self._connection
 
     def _parse(self, data: bytes) -> int:
         """Handle every whole frame; return where the rest begins."""
@@ -198,6 +209,7 @@ class FrameReader:
         if len(self._routes) >= limits.PUBLISH_ROUTES_MAX:
             self._routes.clear()
         self._routes[frame] = route
+        self._connection.vhost.route_remembered(self)
         return route
 
     def _whole_content(

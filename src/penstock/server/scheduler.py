@@ -38,6 +38,8 @@ class Scheduler:
         # Connections with something in their output, in the order in which they got it.
         self._talking: list[Connection] = []
         self._scheduled = False
+        # Turns so far: whoever waits for a quiet moment looks at it.
+        self.turn_count = 0
 
     def turn_soon(self) -> None:
         """There is something to do in a turn, for the store if for nobody else."""
@@ -61,6 +63,7 @@ class Scheduler:
 
     def _turn(self) -> None:
         store = self.store
+        self.turn_count += 1
         try:
             self._deliver()
             if store is not None:

@@ -253,6 +253,7 @@ class Server:
     def connection_closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._in_handshake.discard(connection)
+        self.flow.forget(connection)
         if not self.connections:
             self._all_closed.set()
 

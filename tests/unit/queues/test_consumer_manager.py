@@ -8,7 +8,7 @@ import pytest
 
 from penstock.queues.consumer import Consumer
 from penstock.queues.consumer_manager import Availability, ConsumerManager
-from penstock.queues.node_list import INTERESTED, NON_ACQUIRING, NOT_INTERESTED, NOTIFIED, REMOVED, NodeList
+from penstock.queues.node_list import INTERESTED, NON_ACQUIRING, NOT_INTERESTED, NOTIFIED, REMOVED, UNLINKED, NodeList
 
 
 class Watcher(Consumer):
@@ -286,9 +286,9 @@ def test_a_removed_consumer_is_gone_from_memory_without_any_sweep(queue: Counter
     node = tail.node
     assert node is not None
     queue.manager.remove(tail)
-    assert node.entry.next is node.entry
-    assert node.entry.prev is node.entry
-    assert node.all_entry.next is node.all_entry
+    assert node.entry.next is UNLINKED
+    assert node.entry.prev is UNLINKED
+    assert node.all_entry.next is UNLINKED
     assert queue.manager.counts()["interested"] == 1
 
 
