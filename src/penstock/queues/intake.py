@@ -38,7 +38,7 @@ class Gate(ABC):
 
     def stop(self) -> None:
         """The queue is deleted: leave the schedule."""
-        return None
+        return
 
 
 class Hold(ABC):
@@ -58,7 +58,7 @@ class Overflow(ABC):
 
     def stop(self) -> None:
         """The queue is deleted: leave the schedule."""
-        return None
+        return
 
 
 class Congestion(Overflow):
