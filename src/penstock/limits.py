@@ -143,6 +143,9 @@ EXCHANGES_PER_VHOST_MAX: Final = 100_000
 BINDINGS_PER_VHOST_MAX: Final = 1_000_000
 # A longer topic pattern is refused when it is bound; longer routing keys are matched all the same.
 TOPIC_WORDS_MAX: Final = 128
+# Steps over patterns and exchanges that the routing of one message may take, all its keys together: some ten
+# milliseconds. Patterns can be made such that each word of a key meets all of them.
+ROUTING_STEPS_MAX: Final = 100_000
 
 assert FRAME_BYTES_MIN <= FRAME_BYTES_MAX
 assert PRE_AUTH_FRAME_BYTES_MAX <= FRAME_BYTES_MAX

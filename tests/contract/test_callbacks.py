@@ -217,7 +217,7 @@ def broker_queue(house: VariableHouse, queue_id: str) -> Queue:
     """A queue as a broker makes it, with its callback."""
     callback = AsyncCallbackTo(run_now)
     queue = queue_over(house.queues.open(queue_id, True, None, callback))
-    callback.queue = queue
+    callback.lead_to(queue)
     return queue
 
 
@@ -241,7 +241,7 @@ def test_work_that_fails_costs_its_queue_and_nacks_what_it_owes_and_the_messages
         raise RuntimeError("a bug")
 
     callback = AsyncCallbackTo(run_now)
-    callback.queue = broken
+    callback.lead_to(broken)
     callback(KIND, fail)
     assert (broken.crashed, other.crashed) == (True, False)
     house.node.journal.commit(urgent=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import time
+from itertools import product
 
 import pytest
 from pamqp import body, commands, frame, header
@@ -219,3 +220,37 @@ def test_small_limits_of_a_configuration_are_kept(start_broker: StartBroker, dia
     client.open_channel(2)
     client.send(3, commands.Channel.Open())
     assert client.expect(commands.Connection.Close).reply_code == 530
+
+
+def test_routing_keys_in_headers_are_as_short_as_others(broker: Broker, connect: Connect) -> None:
+    client = connect(broker)
+    for name in ("CC", "BCC"):
+        client.publish(1, "q", b"x", exchange="amq.topic", headers={name: ["k" * 255]})
+        client.barrier(1)
+        client.publish(1, "q", b"x", exchange="amq.topic", headers={name: ["k" * 256]})
+        closed = client.expect(commands.Channel.Close)
+        assert (closed.reply_code, closed.reply_text) == (
+            406,
+            f'PRECONDITION_FAILED - invalid message: a routing key of 256 octets in header "{name}"; at most 255 are'
+            " allowed",
+        )
+        client.send(1, commands.Channel.CloseOk())
+        client.open_channel(1)
+
+
+def test_a_message_that_takes_too_long_to_route_is_refused(broker: Broker, connect: Connect) -> None:
+    client = connect(broker)
+    client.declare(1, "q")
+    for beginning in product("a*", repeat=9):
+        pattern = f"{'.'.join(beginning)}.#.a.#.a"
+        client.send(1, commands.Queue.Bind(0, "q", "amq.topic", pattern, nowait=True))
+    client.barrier(1)
+    key = ".".join(["a"] * 20)
+    client.publish(1, key, b"fine", exchange="amq.topic")
+    client.publish(1, key, b"too much", exchange="amq.topic", headers={"CC": [key] * 100})
+    closed = client.expect(commands.Channel.Close)
+    assert closed.reply_code == 406
+    assert "takes too long" in closed.reply_text
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert client.call(1, commands.Queue.Purge(0, "q"), commands.Queue.PurgeOk).message_count == 1

@@ -96,7 +96,7 @@ def _routing_keys(field: Field | None) -> list[str]:
     keys = [value for _, value in field[1] if isinstance(value, bytes)]
     if not keys or len(keys[0]) > SHORT_STRING_BYTES_MAX:
         return []
-    return [key.decode("utf-8", "surrogateescape") for key in keys]
+    return [key.decode("utf-8", "surrogateescape") for key in keys if len(key) <= SHORT_STRING_BYTES_MAX]
 
 
 def _redriven_count(field: Field | None) -> int:

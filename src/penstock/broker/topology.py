@@ -80,6 +80,11 @@ class Topology(QueueOwner):
                 found.append(queue)
         return found
 
+    @property
+    def gave_up_routing(self) -> bool:
+        """Whether the message that was routed last goes nowhere because routing it would take too long."""
+        return self._router.gave_up
+
     def route_needs_headers(self, exchange_name: str) -> bool:
         """Whether `route` looks at the headers, so that its answer must not be remembered by routing key."""
         return self._router.needs_headers(self.exchange(exchange_name))

@@ -211,8 +211,12 @@ def items_in(field: Field) -> int:
 
 
 def _carbon_copies(headers: Table) -> list[bytes]:
-    """The keys in the CC header."""
-    return [item for code, item in _array_value(headers.get(CC)) if code == "S" and isinstance(item, bytes)]
+    """The keys in the CC header. One that is too long was written by an older version, and leads nowhere."""
+    return [
+        item
+        for code, item in _array_value(headers.get(CC))
+        if code == "S" and isinstance(item, bytes) and len(item) <= SHORT_STRING_BYTES_MAX
+    ]
 
 
 def _array_value(field: Field | None) -> list[Field]:

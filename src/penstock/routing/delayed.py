@@ -36,7 +36,9 @@ class DelayedExchange(Exchange):
         self._inner.validate_binding(binding)
 
     def matches(self, routing_key: str, headers: Table | None) -> list[Destination]:
-        return self._inner.matches(routing_key, headers)
+        found = self._inner.matches(routing_key, headers)
+        self.cost = self._inner.cost
+        return found
 
     def _add(self, binding: Binding) -> None:
         self._inner.bind(binding)

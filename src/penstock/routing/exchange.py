@@ -12,6 +12,8 @@ Invariants
    the order in which the bindings were made or in which the index is walked. Who caches answers forgets them
    when a binding or an exchange comes or goes.
 4. The answer of `matches` has each destination once, and belongs to the caller.
+5. `matches` takes at most about ROUTING_STEPS_MAX steps, and leaves in `cost` how many it took. If it has taken more,
+   it has given up, and its answer does not count.
 
 A crash leaves nothing: durable exchanges and bindings are declared again from the definitions.
 Does not: check permissions, names, or that a destination exists; follow other exchanges (`router` does).
@@ -35,6 +37,7 @@ class Exchange(ABC):
         "alternate",
         "arguments",
         "auto_delete",
+        "cost",
         "durable",
         "internal",
         "name",
@@ -55,6 +58,8 @@ class Exchange(ABC):
         self.arguments = arguments
         # Where messages go that match nothing here; None = nowhere. A policy may set it later.
         self.alternate: str | None = _alternate(arguments)
+        # Steps that the last call of `matches` took beyond a look-up or two.
+        self.cost = 0
         self._bindings: dict[BindingKey, Binding] = {}
         # Exchanges bound to this one, with the number of their bindings.
         self._targets: dict[str, int] = {}

@@ -24,6 +24,7 @@ from typing import ClassVar, Final, final
 
 from penstock import errors
 from penstock.fields import TYPE_NAMES, Frozen, Table, comparable, term_text
+from penstock.limits import ROUTING_STEPS_MAX
 from penstock.routing.bindings import Binding, Destination, Destinations, add_destination, drop_destination
 from penstock.routing.exchange import Exchange
 
@@ -104,12 +105,17 @@ class HeadersExchange(Exchange):
         if not headers or not self.index:
             return list(found)
         values = {name: comparable(field) for name, field in headers.items()}
+        self.cost = 0
         for name, value in values.items():
             by_value = self.index.get(name)
             if by_value is None:
                 continue
-            _collect(by_value.get(value), values, found)
-            _collect(by_value.get(None), values, found)
+            for patterns in (by_value.get(value), by_value.get(None)):
+                if patterns is not None:
+                    self.cost += len(patterns)
+                    if self.cost > ROUTING_STEPS_MAX:
+                        return []
+                    _collect(patterns, values, found)
         return list(found)
 
     def _add(self, binding: Binding) -> None:
@@ -148,9 +154,7 @@ class HeadersExchange(Exchange):
                 del self.index[name]
 
 
-def _collect(patterns: dict[HeadersPattern, None] | None, values: dict[str, Frozen], found: Destinations) -> None:
-    if patterns is None:
-        return
+def _collect(patterns: dict[HeadersPattern, None], values: dict[str, Frozen], found: Destinations) -> None:
     for pattern in patterns:
         if pattern.any_item or pattern.matches_all(values):
             found.update(pattern.destinations)

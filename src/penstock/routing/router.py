@@ -8,7 +8,8 @@ Invariants
 3. The alternate of an exchange is visited when the exchange itself matched nothing for any of the routing
    keys. That the exchanges it matched led nowhere does not count: as in RabbitMQ, a match is a match.
 4. Names of exchanges that do not exist lead nowhere.
-5. The order of the answer is that of a breadth-first walk: the same for the same bindings and message.
+5. A message takes at most about ROUTING_STEPS_MAX steps. One that needs more goes nowhere, and `gave_up` says so.
+6. The order of the answer is that of a breadth-first walk: the same for the same bindings and message.
 
 Does not: know queues. The default exchange answers with names, and the caller drops those that are nobody's.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import final
 
 from penstock.fields import Table
+from penstock.limits import ROUTING_STEPS_MAX
 from penstock.routing.bindings import QUEUE, Destination
 from penstock.routing.exchange import Exchange
 
@@ -26,20 +28,26 @@ from penstock.routing.exchange import Exchange
 class Router:
     """Routes over the exchanges of one vhost."""
 
-    __slots__ = ("_exchanges",)
+    __slots__ = ("_exchanges", "_steps", "gave_up")
 
     def __init__(self, exchanges: dict[str, Exchange]) -> None:
         # The registry itself, not a copy: it changes under us.
         self._exchanges = exchanges
+        # Of the message that is being routed.
+        self._steps = 0
+        # Whether the last message would have taken too many steps.
+        self.gave_up = False
 
     def route(self, exchange: Exchange, routing_keys: list[str], headers: Table | None) -> list[str]:
         """Names of the queues that a message with these routing keys goes to.
 
         `headers` may be None where `needs_headers(exchange)` is False, and is where the message has none.
         """
-        found = _matches(exchange, routing_keys, headers)
+        self._steps = 0
+        self.gave_up = False
+        found = self._matches(exchange, routing_keys, headers)
         if not found:
-            if exchange.alternate is None:
+            if exchange.alternate is None or self.gave_up:
                 return []
             return self._route_on(exchange, found, routing_keys, headers)
         queues: list[str] = []
@@ -101,15 +109,24 @@ class Router:
                 return list(queues)
             exchange = waiting[position]
             position += 1
-            found = _matches(exchange, routing_keys, headers)
+            found = self._matches(exchange, routing_keys, headers)
+            if self.gave_up:
+                return []
 
+    def _matches(self, exchange: Exchange, routing_keys: list[str], headers: Table | None) -> list[Destination]:
+        """What an exchange matches for any of the keys (a message has more than one with CC or BCC)."""
+        if len(routing_keys) == 1 or not exchange.needs_routing_key:
+            matched = exchange.matches(routing_keys[0], headers)
+            return [] if self._is_too_much(exchange.cost + 1) else matched
+        found: dict[Destination, None] = {}
+        for routing_key in routing_keys:
+            for destination in exchange.matches(routing_key, headers):
+                found[destination] = None
+            if self._is_too_much(exchange.cost + 1):
+                return []
+        return list(found)
 
-def _matches(exchange: Exchange, routing_keys: list[str], headers: Table | None) -> list[Destination]:
-    """What an exchange matches for any of the keys (a message has more than one with CC or BCC)."""
-    if len(routing_keys) == 1 or not exchange.needs_routing_key:
-        return exchange.matches(routing_keys[0], headers)
-    found: dict[Destination, None] = {}
-    for routing_key in routing_keys:
-        for destination in exchange.matches(routing_key, headers):
-            found[destination] = None
-    return list(found)
+    def _is_too_much(self, steps: int) -> bool:
+        self._steps += steps
+        self.gave_up = self._steps > ROUTING_STEPS_MAX
+        return self.gave_up

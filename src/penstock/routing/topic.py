@@ -41,7 +41,9 @@ class TopicExchange(Exchange):
             raise errors.precondition_failed(f"topic pattern with {words} words; at most {TOPIC_WORDS_MAX} are allowed")
 
     def matches(self, routing_key: str, headers: Table | None) -> list[Destination]:
-        return self.trie.match(routing_key)
+        walk = self.trie.walk(routing_key)
+        self.cost = walk.steps
+        return walk.finish()
 
     def _add(self, binding: Binding) -> None:
         self.trie.insert(binding.routing_key, binding.destination)

@@ -13,6 +13,7 @@ Invariants
 3. A walk visits a node at most once per word. A node is reached over one edge only, from its parent, and a
    `#` node, which stays active for the rest of the key once it was reached, is entered once: so a walk takes
    at most words times nodes steps, however the patterns are made.
+4. A walk ends when it has taken more than ROUTING_STEPS_MAX steps, wherever it is then.
 
 A crash leaves nothing. Does not: limit the number of words (`topic` does), or remember answers.
 """
@@ -21,10 +22,13 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from penstock.limits import ROUTING_STEPS_MAX
 from penstock.routing.bindings import Destination, Destinations, add_destination, drop_destination
 
 ANY_WORD: Final = "*"
 ANY_WORDS: Final = "#"
+# What may follow a `#` is noted by word while it is so little; where it is more, each word is looked up there.
+FOLLOWERS_MAX: Final = 8
 
 
 def split_words(key: str) -> list[str]:
@@ -86,13 +90,17 @@ class TopicNode:
 class TopicWalk:
     """The nodes that the words of one routing key have led to so far."""
 
-    __slots__ = ("active", "floating", "found")
+    __slots__ = ("active", "floating", "followers", "found", "steps", "wide")
 
     def __init__(self, root: TopicNode) -> None:
         # Reached by the last word exactly.
         self.active: list[TopicNode] = [root]
-        # `#` nodes that were reached and that more words may follow: active until the end.
+        # `#` nodes that were reached and that more words may follow: active until the end. What follows them is noted
+        # by word, but for those that very much may follow.
         self.floating: dict[TopicNode, None] = {}
+        self.wide: list[TopicNode] = []
+        self.followers: dict[str, list[TopicNode]] = {}
+        self.steps = 0
         # Destinations of patterns that match whatever comes.
         self.found: Destinations = {}
         self._float(root)
@@ -106,13 +114,15 @@ class TopicWalk:
                 reached.append(child)
             if node.any_word is not None:
                 reached.append(node.any_word)
-        for node in self.floating:
+        reached.extend(self.followers.get(word, ()))
+        for node in self.wide:
             child = node.words.get(word)
             if child is not None:
                 reached.append(child)
         for node in reached:
             if node.any_words is not None:
                 self._float(node)
+        self.steps += len(self.active) + len(self.wide) + len(reached) + 1
         self.active = reached
 
     def finish(self) -> list[Destination]:
@@ -130,6 +140,11 @@ class TopicWalk:
         self.found.update(floating.destinations)
         if floating.words:
             self.floating[floating] = None
+            if len(floating.words) > FOLLOWERS_MAX:
+                self.wide.append(floating)
+                return
+            for word, child in floating.words.items():
+                self.followers.setdefault(word, []).append(child)
 
 
 @final
@@ -166,9 +181,13 @@ class TopicTrie:
             path[depth].set_child(words[depth], None)
 
     def match(self, routing_key: str) -> list[Destination]:
+        return self.walk(routing_key).finish()
+
+    def walk(self, routing_key: str) -> TopicWalk:
+        """Where the words of a routing key lead."""
         walk = TopicWalk(self.root)
         for word in split_words(routing_key):
             walk.step(word)
-            if not walk.active and not walk.floating:
+            if (not walk.active and not walk.floating) or walk.steps > ROUTING_STEPS_MAX:
                 break
-        return walk.finish()
+        return walk

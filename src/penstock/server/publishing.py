@@ -139,15 +139,25 @@ class PublishRoute:
             return Prepared(properties, content.envelope, [], self.routing_key, -1)
         if content.cc or content.bcc:
             keys = [self.routing_key, *content.cc, *content.bcc]
-            queues = vhost.route(self.exchange, keys, content.headers)
+            queues = self._routed(keys, content)
         elif self._version == version and self._queues is not None:
             queues = self._queues
         else:
-            queues = vhost.route(self.exchange, [self.routing_key], content.headers)
+            queues = self._routed([self.routing_key], content)
             self._version = version
             self._queues = None if vhost.route_needs_headers(self.exchange) else queues
             self.has_intakes = any(queue.intake is not None for queue in queues)
         return Prepared(properties, content.envelope, queues, "", version)
+
+    def _routed(self, keys: list[str], content: ContentInfo) -> list[Queue]:
+        vhost = self.channel.connection.vhost
+        queues = vhost.route(self.exchange, keys, content.headers)
+        if not queues and vhost.gave_up_routing:
+            raise precondition_failed(
+                f"routing a message with {len(keys)} routing keys over the bindings of exchange '{self.exchange}' in"
+                f" vhost '{vhost.name}' takes too long"
+            )
+        return queues
 
     def _check_user_id(self, content: ContentInfo) -> None:
         name = self.channel.connection.user.name

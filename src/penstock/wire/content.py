@@ -20,7 +20,7 @@ from typing import final
 
 from penstock.errors import precondition_failed
 from penstock.fields import TYPE_NAMES, Field, Table
-from penstock.limits import EXPIRATION_MS_MAX
+from penstock.limits import EXPIRATION_MS_MAX, SHORT_STRING_BYTES_MAX
 from penstock.message import Envelope
 from penstock.wire import frames
 from penstock.wire.properties import Properties, decode_properties, encode_properties
@@ -120,6 +120,11 @@ def _routing_keys(headers: Table, name: str) -> list[str]:
     keys: list[str] = []
     for item_kind, item in value:
         if item_kind == "S" and isinstance(item, bytes):
+            if len(item) > SHORT_STRING_BYTES_MAX:
+                raise precondition_failed(
+                    f'invalid message: a routing key of {len(item)} octets in header "{name}";'
+                    f" at most {SHORT_STRING_BYTES_MAX} are allowed"
+                )
             keys.append(item.decode("utf-8", "surrogateescape"))
     return keys
 

@@ -71,7 +71,7 @@ def house() -> House:
 
 def callback_to(queue: Queue, mailbox: Mailbox | None = None) -> AsyncCallbackTo:
     callback = AsyncCallbackTo(mailbox.post if mailbox else run_now)
-    callback.queue = queue
+    callback.lead_to(queue)
     return callback
 
 

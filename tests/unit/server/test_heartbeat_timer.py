@@ -100,7 +100,7 @@ def test_a_stopped_heartbeat_does_nothing_more() -> None:
     peer = Peer()
     peer.heartbeat.start(10)
     peer.loop.pass_s(5)
-    peer.heartbeat.stop()
+    peer.heartbeat.close()
     peer.loop.pass_s(100)
     assert peer.sent_at == [5]
     assert peer.dropped_at is None
