@@ -17,7 +17,7 @@ from tests.tidy_rules import SourceFile, called_name, calls, source_files
 # A leaf is a module of its own beside the rooms.
 LEAVES = (
     *("message", "errors", "reply_codes", "limits", "clock", "checksum", "config", "fields"),
-    *("files", "os_files", "sim_files", "sim_disk", "sim_crash", "sim_faults"),
+    *("files", "os_files", "sim_files", "sim_disk", "sim_crash", "sim_faults", "spare_descriptors"),
 )
 
 # What a room may import besides itself: a room, a single module of it, or "leaves".
@@ -70,6 +70,7 @@ OUTSIDE_THE_CORE = {
 DOORS = {
     "penstock.clock": ("time",),
     "penstock.config": ("os", "pathlib"),
+    "penstock.spare_descriptors": ("os",),
     "penstock.os_files": ("fcntl", "msvcrt", "os", "pathlib", "shutil"),
 }
 # What a Path can do to a disk, as far as `Files` has no method of that name. Without an import a core module can still

@@ -52,6 +52,8 @@ class Config:
     message_bytes_max: int = limits.MESSAGE_BYTES_MAX
     handshake_s: float = limits.HANDSHAKE_S
     login_refused_delay_s: float = limits.LOGIN_REFUSED_DELAY_S
+    # Descriptors that the broker may use; 0 = as many as the process may have.
+    descriptors_max: int = 0
     # Bytes of waiting messages at which publishers are blocked.
     memory_bytes_max: int = 0
     # Where everything durable is kept; None = in memory, nothing is.

@@ -20,6 +20,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from errno import EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from typing import Final
+
+# What the machine says when it is out of descriptors or memory. It says nothing about the disk or the file: the same
+# call succeeds when something else was closed.
+TEMPORARY_ERRORS: Final = frozenset((EMFILE, ENFILE, EAGAIN, ENOMEM, ENOBUFS))
 
 
 class File(ABC):
@@ -168,3 +174,8 @@ def read_file(files: Files, path: str) -> bytes:
         return file.pread(file.size(), 0)
     finally:
         file.close()
+
+
+def is_temporary(error: OSError) -> bool:
+    """Whether the same call may succeed later, and nothing was lost."""
+    return error.errno in TEMPORARY_ERRORS

@@ -39,9 +39,18 @@ PROPERTY_FLAG_WORDS_MAX: Final = 1
 
 # --- connections ----------------------------------------------------------------------------------
 
-# Connections that have not finished their handshake; each holds at most one small frame.
+# Connections that have not finished their handshake; each holds at most one small frame. A process that may open few
+# files has fewer, and one address at most half of them: see server/descriptors.py.
 PRE_AUTH_CONNECTIONS_MAX: Final = 1_024
 CONNECTIONS_MAX: Final = 20_000
+# A handshake that has taken so long may be cut to make room for another one from its address. A login takes
+# milliseconds.
+PRE_AUTH_GRACE_S: Final = 1.0
+# A line about refused connections is logged so often at most, and so many different ones are told apart.
+REFUSALS_LOGGED_S: Final = 10.0
+REFUSALS_REMEMBERED_MAX: Final = 256
+# Clients that the system keeps until they are accepted, as RabbitMQ has it; so many can be accepted in one turn.
+ACCEPT_BACKLOG: Final = 128
 # A refused login is answered after this delay, so that guessing passwords is slow.
 LOGIN_REFUSED_DELAY_S: Final = 1.0
 # What may wait in a connection's write buffer before its consumers lose interest, and when they regain it.
@@ -58,6 +67,20 @@ CONTENT_PART_OVERHEAD_BYTES: Final = 48
 # Content that one connection may have half-received over all its channels: two of the largest messages, also when
 # the smallest frame size was negotiated.
 PARTIAL_CONTENT_BYTES_MAX: Final = 2 * (MESSAGE_BYTES_MAX + MESSAGE_BYTES_MAX // 64)
+
+# --- descriptors ------------------------------------------------------------------------------------
+
+# What the process asks the system for at its start: every connection, every file, and room.
+DESCRIPTORS_WANTED: Final = 32_768
+# Open files of all queues and stores together; a quarter of what the process may have, if that is less.
+OPEN_FILES_MAX: Final = 512
+HTTP_CONNECTIONS_MAX: Final = 64
+# The loop, the listeners, the log, the lock, segments of the journal, checkpoints, PostgreSQL, children.
+DESCRIPTORS_OTHERS: Final = 64
+# Kept for the store when there are no others. Removing a folder takes one for each level.
+DESCRIPTORS_SPARE: Final = 16
+# When a consumer looks again at messages that could not be read for lack of descriptors or memory.
+STALLED_FETCH_S: Final = 0.05
 
 # --- delivery -------------------------------------------------------------------------------------
 
@@ -125,6 +148,13 @@ RELEASE_READY_MESSAGES: Final = 1_024
 HOLD_CHECK_S: Final = 0.005
 HOLD_PACE_MESSAGES: Final = 64
 HOLD_CHECKS_MAX: Final = 4
+# With so much gathered for the disk while a sync is under way or nothing can be written, publishers are not read. A
+# batch of this size fits the cache of whoever reads it back, and the reserve on a full disk. With so much more no
+# connection is read: what a reject moves is gathered, too. A batch can have 2 GiB.
+GATHERED_BYTES_HIGH: Final = 6 * 1024 * 1024
+GATHERED_BYTES_MAX: Final = 128 * 1024 * 1024
+# How often what expires is looked at meanwhile.
+DISK_BEHIND_S: Final = 0.05
 # Share of the machine's memory that waiting messages may take before publishers are blocked.
 MEMORY_SHARE: Final = 0.4
 MEMORY_CHECK_S: Final = 0.1
@@ -150,8 +180,10 @@ ROUTING_STEPS_MAX: Final = 100_000
 assert FRAME_BYTES_MIN <= FRAME_BYTES_MAX
 assert PRE_AUTH_FRAME_BYTES_MAX <= FRAME_BYTES_MAX
 assert CONTENT_PART_OVERHEAD_BYTES * 64 <= FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES
+assert CONNECTIONS_MAX + PRE_AUTH_CONNECTIONS_MAX + OPEN_FILES_MAX + HTTP_CONNECTIONS_MAX < DESCRIPTORS_WANTED
 assert WRITE_BUFFER_BYTES_LOW < WRITE_BUFFER_BYTES_HIGH
 assert RELEASE_READY_MESSAGES < HOLD_READY_MESSAGES
+assert GATHERED_BYTES_HIGH < GATHERED_BYTES_MAX < 1024**3
 assert PULL_MESSAGES_MAX <= TURN_MESSAGES_MAX
 assert PG_REFILL_UNKNOWN <= PG_REFILL_FIRST <= PG_REFILL_MESSAGES_MAX
 assert PG_BATCH_BYTES_MAX <= PG_OUTBOX_BYTES_HIGH < PG_OUTBOX_BYTES_MAX

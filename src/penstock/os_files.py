@@ -15,11 +15,12 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.files import File, Files, FolderLock, FolderLocked, check_path
+from penstock.spare_descriptors import SpareDescriptors
 
 if sys.platform == "win32":
     import msvcrt
@@ -30,8 +31,13 @@ else:
 PIECES_MAX: Final = 1024
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
+# Removing a folder opens one descriptor for each level of it.
+LEVELS_MAX: Final = 8
 # File systems that cannot reserve say one of these.
 CANNOT_RESERVE: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+Result = TypeVar("Result")
 
 
 class OsFile(File):
@@ -124,8 +130,10 @@ class OsLock(FolderLock):
 class OsFiles(Files):
     """A folder of this machine."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, spares: SpareDescriptors | None = None) -> None:
+        """`spares` are closed when a call finds no descriptor, and the call is made again."""
         self.root: Final = os.path.abspath(root)
+        self._spares = spares
 
     def open(self, path: str, create: bool = False) -> File:
         return OsFile(path, self._open(path, os.O_CREAT if create else 0))
@@ -148,7 +156,7 @@ class OsFiles(Files):
 
     def list_dir(self, path: str) -> list[str]:
         try:
-            return sorted(os.listdir(self._full(path)))
+            return sorted(self._with_spares(lambda: os.listdir(self._full(path))))
         except FileNotFoundError:
             return []
 
@@ -167,12 +175,12 @@ class OsFiles(Files):
     def remove_dir(self, path: str) -> None:
         assert path, "the whole folder is not removed"
         try:
-            shutil.rmtree(self._full(path))
+            self._with_spares(lambda: shutil.rmtree(self._full(path)), LEVELS_MAX)
         except FileNotFoundError:
             return
 
     def sync_dir(self, path: str) -> None:
-        sync_folder(self._full(path))
+        self._with_spares(lambda: sync_folder(self._full(path)))
 
     def is_locked(self, path: str) -> bool:
         try:
@@ -216,7 +224,16 @@ class OsFiles(Files):
     def _open(self, path: str, flags: int) -> int:
         if sys.platform == "win32":
             flags |= os.O_BINARY
-        return os.open(self._full(path), os.O_RDWR | flags, FILE_MODE)
+        return self._with_spares(lambda: os.open(self._full(path), os.O_RDWR | flags, FILE_MODE))
+
+    def _with_spares(self, call: Callable[[], Result], count: int = 1) -> Result:
+        """Make a call that opens up to `count` descriptors; once more with spare ones if there are no others."""
+        try:
+            return call()
+        except OSError as error:
+            if self._spares is None or not self._spares.give_up(error, count):
+                raise
+        return call()
 
 
 def write_at(descriptor: int, pieces: Sequence[bytes], offset: int) -> int:

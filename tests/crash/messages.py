@@ -34,10 +34,11 @@ def size_of(rng: random.Random) -> int:
 
 
 def body_of(message_id: str, size: int) -> bytes:
-    """The id, a bar, and bytes up to about `size`."""
+    """The id, a bar, and bytes up to `size`."""
     head = message_id.encode() + b"|"
     start = zlib.crc32(head) % (len(BLOCK) - 300_000)
-    return head + BLOCK[start : start + max(0, size - len(head))]
+    body = head + BLOCK[start : start + max(0, size - len(head))]
+    return body + bytes(max(0, size - len(body)))
 
 
 def seal_of(message_id: str, priority: int, mode: int, body: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import time
 from itertools import product
@@ -11,13 +12,17 @@ import pytest
 from pamqp import body, commands, frame, header
 
 from penstock import limits
+from penstock.server.admission import address_key
+from penstock.server.descriptors import DescriptorBudget
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
 from tests.server.amqp_client import DEADLINE_S, Client, ConnectionEnded
-from tests.server.brokers import connection_count
+from tests.server.brokers import LOOPS, connection_count
 from tests.server.conftest import Connect, StartBroker
 
 HEADER = b"AMQP\x00\x00\x09\x01"
+# A process that may open few files: room for some dozen connections.
+DESCRIPTORS = 200
 
 
 def start_ok() -> bytes:
@@ -67,12 +72,15 @@ def test_a_handshake_in_time_is_not_cut_off_later(start_broker: StartBroker, con
     assert connection_count(broker) == 1
 
 
+@pytest.mark.parametrize("loop", sorted(LOOPS))
 def test_too_many_clients_in_their_handshake_are_refused_and_others_are_served(
-    broker: Broker, connect: Connect, dial: Connect
+    loop: str, start_broker: StartBroker, connect: Connect, dial: Connect
 ) -> None:
+    broker = start_broker(loop, descriptors_max=DESCRIPTORS)
+    most = DescriptorBudget(DESCRIPTORS).handshakes_per_address
     old = connect(broker)
-    waiting = [dial(broker) for _ in range(limits.PRE_AUTH_CONNECTIONS_MAX)]
-    wait_until(lambda: connection_count(broker) == limits.PRE_AUTH_CONNECTIONS_MAX + 1, "all of them wait")
+    waiting = [dial(broker) for _ in range(most)]
+    wait_until(lambda: connection_count(broker) == most + 1, "all of them wait")
     refused = dial(broker)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         refused.socket.sendall(HEADER)
@@ -84,6 +92,66 @@ def test_too_many_clients_in_their_handshake_are_refused_and_others_are_served(
     wait_until(lambda: connection_count(broker) == 1, "they are gone")
     connect(broker).barrier(1)
     assert connection_count(broker) == 2
+
+
+def test_clients_that_never_log_in_make_room_for_one_that_does(
+    start_broker: StartBroker, connect: Connect, dial: Connect
+) -> None:
+    broker = start_broker(descriptors_max=DESCRIPTORS)
+    most = DescriptorBudget(DESCRIPTORS).handshakes_per_address
+    idle = [dial(broker) for _ in range(most)]
+    wait_until(lambda: connection_count(broker) == most, "all of them wait")
+    wait_until(lambda: is_let_in(broker, connect), "the oldest has had its time")
+    idle[0].expect_end()
+    idle[-1].socket.sendall(HEADER)
+    idle[-1].expect(commands.Connection.Start)
+
+
+def is_let_in(broker: Broker, connect: Connect) -> bool:
+    try:
+        connect(broker).barrier(1)
+    except (OSError, ConnectionEnded):
+        return False
+    return True
+
+
+def test_logins_beyond_the_limit_are_refused_with_a_reason(
+    start_broker: StartBroker, connect: Connect, dial: Connect
+) -> None:
+    broker = start_broker(descriptors_max=DESCRIPTORS)
+    most = DescriptorBudget(DESCRIPTORS).connections
+    clients = [connect(broker) for _ in range(most)]
+    refused = dial(broker)
+    text = re.escape(f"NOT_ALLOWED - connection refused: node connection limit ({most}) is reached")
+    with pytest.raises(ConnectionEnded, match=text):
+        refused.handshake()
+    clients[0].drop()
+    wait_until(lambda: is_let_in(broker, connect), "there is room again")
+
+
+@pytest.mark.parametrize(
+    ("host", "key"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_an_address_is_what_one_customer_has(host: str, key: str) -> None:
+    assert address_key(host) == key
+
+
+@pytest.mark.parametrize("total", [32, 64, 256, 1024, 4096, 20_000, 32_768])
+def test_connections_leave_descriptors_to_files(total: int) -> None:
+    budget = DescriptorBudget(total)
+    assert 0 < budget.handshakes_per_address <= budget.handshakes
+    assert budget.connections <= limits.CONNECTIONS_MAX
+    if total >= 256:
+        taken = budget.connections + budget.handshakes + budget.http_connections + budget.open_files
+        assert taken + limits.DESCRIPTORS_SPARE + limits.DESCRIPTORS_OTHERS <= total
 
 
 def test_a_refused_login_gets_403_and_the_connection_ends(broker: Broker, dial: Connect) -> None:

@@ -22,6 +22,7 @@ from penstock.config import (
 )
 from penstock.errors import StartupError
 from penstock.server.collector import Collector
+from penstock.server.descriptors import raise_descriptor_limit
 from penstock.server.server import Server
 
 # Exit codes, as documented in --help.
@@ -247,6 +248,7 @@ def beside(config: Config, lake: str | None) -> PipelineBeside:
 
 def run(config: Config, as_json: bool, pipeline: PipelineBeside | None = None) -> OSError | None:
     """Serve on the fastest loop that is installed; return what was wrong with the disk, if that ended it."""
+    raise_descriptor_limit()
     try:
         import uvloop
     except ImportError:

@@ -11,10 +11,13 @@ Invariants
      tail from rot (`reader`), and `durable_lsn` in a header equals its `first_lsn`.
   2. A waiter is called once, in the order of asking: True when everything gathered before it asked is durable.
   3. A failed write or sync is final (`failed`): nothing is written or reported durable any more. A full disk is not:
-     the waiters get False, the batch is kept, nothing of it is left on disk, and later commits try again.
+     the waiters get False, the batch is kept, nothing of it is left on disk, and later commits try again. Nor is a
+     machine that is out of descriptors or memory (`stalled`): there the waiters keep waiting.
   4. Files given to `sync_first` are synced before the segment, by the same request.
   5. LSNs are exclusive ends: everything below `durable_lsn` is durable, `next_lsn` is given out next.
-  6. A commit mark follows when the journal has gone idle, one for each idle time, and nobody waits for it.
+  6. A waiter that raises keeps no other one from its answer. Its error is handed to `waiter_failed`, or raised when
+     everybody was told.
+  7. A commit mark follows when the journal has gone idle, one for each idle time, and nobody waits for it.
 
 A crash loses the gathering batch and any part of the one in flight; nobody was told that they are durable. It does not
 decide when turns end.
@@ -23,11 +26,11 @@ decide when turns end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from errno import EDQUOT, EFBIG, ENOSPC
+from errno import EDQUOT, EFBIG, ENOMEM, ENOSPC
 from typing import Final
 
 from penstock.clock import Clock
-from penstock.files import File, Files
+from penstock.files import File, Files, is_temporary
 from penstock.journal.encoding import Stamp
 from penstock.journal.format import COMMIT_MARK, HEAP_BYTES_MAX
 from penstock.journal.gathering import Gathering
@@ -41,6 +44,10 @@ Waiter = Callable[[bool], None]
 MAKE_ROOM_TRIES: Final = 2
 # A batch of at most this size, for which one waits, may be synced on the spot.
 SMALL_BYTES: Final = 16 * 1024
+# When a batch that could not be written is tried again: soon while the machine is out of descriptors or memory, later
+# while the disk is full and the batch is so large that building it again costs something.
+STALLED_S: Final = 0.05
+FULL_S: Final = 0.25
 
 
 def no_room() -> bool:
@@ -68,8 +75,12 @@ class Committing(Gathering):
         self.before_write: list[Callable[[], None]] = []
         # Called when the disk is full: makes room and returns True, or returns False.
         self.disk_full: Callable[[], bool] = no_room
+        # Called with what a waiter raised; None: it is raised when all are told.
+        self.waiter_failed: Callable[[Exception], None] | None = None
         self.in_flight = False
         self.failed: OSError | None = None
+        # Why the batch could not be written when it was last tried, if it is to be tried again; for people.
+        self.stalled: OSError | None = None
         self.durable_lsn = 0
         # Of all batches since the start.
         self.bytes_written = 0
@@ -81,6 +92,11 @@ class Committing(Gathering):
         # When the gathering batch got its first row; with a full disk, when it was last tried.
         self._since_s = 0.0
         self._is_disk_full = False
+        # Not before this time is the batch tried again.
+        self._retry_s = 0.0
+        # The batch as it was built for a write that failed, and what it was built for.
+        self._built: tuple[list[bytes], int] | None = None
+        self._built_for: tuple[int, int, int] = (-1, -1, -1)
         # Whether the segment is to be left behind the gathering batch.
         self._roll_after = False
         # When the last batch became durable that has no commit mark behind it; -1 when there is none.
@@ -144,7 +160,8 @@ class Committing(Gathering):
         if self.failed is not None or self.in_flight:
             return None
         if not self._is_empty:
-            return self._since_s + self._options.sync_window_s
+            due_s = self._since_s + self._options.sync_window_s
+            return max(due_s, self._retry_s) if self.stalled is not None else due_s
         if self._unmarked_since_s >= 0:
             return self._unmarked_since_s + self._options.idle_s
         return None
@@ -152,29 +169,47 @@ class Committing(Gathering):
     def _is_due(self, urgent: bool) -> bool:
         if self.failed is not None:
             return False
-        if not self._is_empty and (urgent or self._waiters or (self.wants_commit and not self._is_disk_full)):
+        if not self._is_empty and (urgent or (self._may_try() and (self._waiters or self.wants_commit))):
             return True
         due_s = self.commit_due_s()
         return due_s is not None and self._clock.monotonic_s() >= due_s
 
+    def _may_try(self) -> bool:
+        """Whether the batch can be tried without waiting for its time."""
+        if self.stalled is None:
+            return True
+        if self._is_disk_full and self._waiters and not self.wants_commit:
+            # Building a small one again costs little, and those who wait should hear soon.
+            return True
+        return self._clock.monotonic_s() >= self._retry_s
+
     def _write(self) -> bool:
         """Write the batch, or the commit mark when nothing is gathered; False when it was not written."""
         is_mark = self._is_empty
+        no_room = OSError(ENOSPC, "no space left")
         for _ in range(MAKE_ROOM_TRIES + 1):
             try:
                 pos = self._append(is_mark)
+            except MemoryError:
+                self._stall(OSError(ENOMEM, "out of memory"), is_mark)
+                return False
             except OSError as error:
+                if is_temporary(error):
+                    self._stall(error, is_mark)
+                    return False
                 if error.errno not in (ENOSPC, EDQUOT):
                     self.fail(error)
                     return False
                 if not self._cut():
                     return False
                 if is_mark or not self.disk_full():
-                    break
+                    self._give_up_for_now(error, is_mark)
+                    return False
+                no_room = error
             else:
                 self._written(pos, is_mark)
                 return True
-        self._give_up_for_now(is_mark)
+        self._give_up_for_now(no_room, is_mark)
         return False
 
     def _append(self, is_mark: bool) -> int:
@@ -185,7 +220,11 @@ class Committing(Gathering):
             if self._body_bytes + self._props_bytes > HEAP_BYTES_MAX:
                 raise OSError(EFBIG, "a batch of more than 2 GiB was gathered")
         segment = self._segments.writer() if is_mark else self._segments.writer_for_batch(self._first_lsn)
-        pieces, crc = self.encode(
+        target = (segment.number, segment.pos, self.next_lsn)
+        if self._built is not None and self._built_for == target and not is_mark:
+            # It is what could not be written the last time.
+            return segment.append(*self._built)
+        built = self.encode(
             Stamp(
                 COMMIT_MARK if is_mark else 0,
                 segment.salt,
@@ -197,11 +236,15 @@ class Committing(Gathering):
                 segment.prev_crc,
             )
         )
-        return segment.append(pieces, crc)
+        self._built = built
+        self._built_for = target
+        return segment.append(*built)
 
     def _written(self, pos: int, is_mark: bool) -> None:
         """The batch is in the file: let the next one gather, and have this one synced."""
         segment = self._segments.writer()
+        self._built = None
+        self.stalled = None
         self.bytes_written += segment.pos - pos
         self._lsn_in_flight = self.next_lsn
         to_sync = [segment.file]
@@ -257,14 +300,29 @@ class Committing(Gathering):
             self._unmarked_since_s = self._clock.monotonic_s()
         waiters = self._waiters_in_flight
         self._waiters_in_flight = []
+        self._tell(waiters, True)
+
+    def _tell(self, waiters: list[Waiter], durable: bool) -> None:
+        """Call each waiter, whatever the others do."""
+        first: Exception | None = None
         for done in waiters:
-            done(True)
+            try:
+                done(durable)
+            except Exception as error:
+                if self.waiter_failed is not None:
+                    self.waiter_failed(error)
+                elif first is None:
+                    first = error
+        if first is not None:
+            raise first
 
     # --- failing ----------------------------------------------------------------------------------
 
     def fail(self, error: OSError) -> None:
         """The disk is not to be trusted any more: nothing is reported durable from now on."""
         self.failed = error
+        self.stalled = None
+        self._built = None
         self.begin_batch()
         self._answer_all(False)
 
@@ -277,25 +335,34 @@ class Committing(Gathering):
             return False
         return True
 
-    def _give_up_for_now(self, is_mark: bool) -> None:
+    def _stall(self, error: OSError, is_mark: bool) -> None:
+        """The machine is out of descriptors or memory. The batch is kept, and so are those who wait for it."""
+        if not self._cut():
+            return
+        self.stalled = error
+        self._retry_s = self._clock.monotonic_s() + STALLED_S
+        if is_mark:
+            self._unmarked_since_s = self._retry_s
+
+    def _give_up_for_now(self, error: OSError, is_mark: bool) -> None:
         """There is no room. The batch is kept; those who wait are told that it may never be durable."""
         if is_mark:
             # The next batch that is written says the same.
             self._unmarked_since_s = -1.0
             return
         self._is_disk_full = True
+        self.stalled = error
         self._since_s = self._clock.monotonic_s()
+        self._retry_s = self._since_s + (FULL_S if self.wants_commit else 0.0)
         waiters = self._waiters
         self._waiters = []
-        for done in waiters:
-            done(False)
+        self._tell(waiters, False)
 
     def _answer_all(self, durable: bool) -> None:
         waiters = self._waiters_in_flight + self._waiters
         self._waiters_in_flight = []
         self._waiters = []
-        for done in waiters:
-            done(durable)
+        self._tell(waiters, durable)
 
     def _leave_segment(self) -> None:
         if self._segments.leave():

@@ -15,6 +15,7 @@ from penstock import limits
 from penstock.broker.users import User
 from penstock.broker.vhost import VHost
 from penstock.errors import AmqpError, internal_error, resource_error
+from penstock.files import is_temporary
 from penstock.queues.queue import Queue
 from penstock.server.awaited_answer import DISK
 from penstock.server.channel import Channel
@@ -46,6 +47,8 @@ class Connection(asyncio.Protocol):
         self.server = server
         self.broker = server.broker
         self.peer = ""
+        # What it is counted by before it has logged in.
+        self.address = ""
         # Our end, as the peer has it.
         self.local = ""
         self.peer_is_loopback = False
@@ -70,7 +73,7 @@ class Connection(asyncio.Protocol):
         # Queues that got messages from the bytes that are being parsed.
         self._fed: dict[Queue, None] = {}
         self._has_published = False
-        # Why the socket is not read: "flow", "alarm", and the two that also stop the parsing.
+        # Why the socket is not read: "flow", "store", "alarm", and the two that also stop the parsing.
         self._read_stops: set[str] = set()
         # The reader leaves what it has where it is.
         self.parsing_stopped = False
@@ -89,6 +92,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(limits.WRITE_BUFFER_BYTES_HIGH, limits.WRITE_BUFFER_BYTES_LOW)
         self.peer, self.peer_is_loopback = self._handshake.peer_of(transport)
+        self.address = self._handshake.address_of(transport)
         self.local = self._handshake.local_of(transport)
         if not self.server.connection_opened(self):
             transport.abort()
@@ -294,6 +298,13 @@ class Connection(asyncio.Protocol):
         except AmqpError as error:
             self._reader.clear()
             self.close_with(error, 0)
+        except OSError as error:
+            self._reader.clear()
+            if is_temporary(error):
+                log.warning("connection %s: %s", self.peer, error)
+                self.close_with(resource_error("the broker is out of file descriptors or memory: try again later"), 0)
+            else:
+                self.failed()
         except Exception:
             # A bug of ours must cost this client its connection and nobody else anything.
             self._reader.clear()

@@ -1,13 +1,18 @@
-"""Holding publishers back: by the pace of the consumers they feed, by an overflow rule, and by the memory alarm.
+"""Holding publishers back: by the pace of the consumers they feed, by an overflow rule, and by the pace of the disk.
 
 A publisher that is faster than its consumers would only grow a backlog. So a connection that has fed a queue whose
 consumers are behind is not read for a while: until they have caught up, or until it shows that they do not take
 messages at a good pace anyway (then a backlog is what the publisher wants, and the memory alarm is the limit).
+
+A disk that is slower than the publishers has the same effect: while a sync is under way, or while the machine has no
+descriptor for another file, the next batch gathers in memory. Who publishes while much is gathered is not read until
+the batch is written. Acks, gets and everything else goes on, up to a second mark at which no connection is read.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -16,6 +21,7 @@ from penstock.queues.queue import Queue
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
+    from penstock.store.node_store import NodeStore
 
 
 class HeldQueue:
@@ -45,9 +51,46 @@ class PublisherFlow:
         self._timer: asyncio.TimerHandle | None = None
         # Turns of the scheduler while somebody was held.
         self._turns = 0
+        self._node: NodeStore | None = None
+        self._connections: Collection[Connection] = ()
+        # Those that are not read until the gathered batch is written.
+        self._waiting_for_disk: dict[Connection, None] = {}
+
+    def use_disk(self, node: NodeStore, connections: Collection[Connection]) -> None:
+        """Hold publishers back by what this store has gathered; `connections` are all there are."""
+        self._node = node
+        self._connections = connections
+
+    def is_holding(self) -> bool:
+        """Whether somebody is held back."""
+        return bool(self.holding) or bool(self._waiting_for_disk)
+
+    def is_disk_behind(self) -> bool:
+        """Whether more is gathered for the disk than publishers may add to."""
+        return self._node is not None and self._node.gathered_bytes > limits.GATHERED_BYTES_HIGH
+
+    def check_disk(self) -> None:
+        """Stop reading every connection if very much is gathered. Called in each turn of a broker with a store."""
+        if self._node is not None and self._node.gathered_bytes > limits.GATHERED_BYTES_MAX:
+            for connection in self._connections:
+                self._hold_for_disk(connection)
+
+    def _hold_for_disk(self, connection: Connection) -> None:
+        if connection not in self._waiting_for_disk and not connection.closing:
+            self._waiting_for_disk[connection] = None
+            connection.stop_reading("store")
+
+    def _release_for_disk(self) -> None:
+        waiting = list(self._waiting_for_disk)
+        self._waiting_for_disk.clear()
+        for connection in waiting:
+            connection.resume_reading("store")
 
     def after_publish(self, connection: Connection, queues: list[Queue]) -> None:
-        """The connection has published to these queues; hold it if one of them is behind."""
+        """The connection has published to these queues; hold it if one of them is behind, or the disk is."""
+        if self.is_disk_behind():
+            self._hold_for_disk(connection)
+            return
         for queue in queues:
             if queue.congestion is not None or queue.backing.is_congested():
                 self._hold(connection, queue)
@@ -82,6 +125,8 @@ class PublisherFlow:
     def release(self) -> None:
         """Let go the publishers of queues that have caught up. Called after each turn while somebody is held."""
         self._turns += 1
+        if self._waiting_for_disk and not self.is_disk_behind():
+            self._release_for_disk()
         for queue in list(self.holding):
             if queue.congestion is not None and not queue.deleted:
                 if queue.congestion.is_relieved():
@@ -115,6 +160,7 @@ class PublisherFlow:
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone, and nobody waits for its queues in its name."""
+        self._waiting_for_disk.pop(connection, None)
         for held in self.holding.values():
             held.connections.pop(connection, None)
 
@@ -127,3 +173,4 @@ class PublisherFlow:
             self._timer.cancel()
             self._timer = None
         self.holding.clear()
+        self._waiting_for_disk.clear()

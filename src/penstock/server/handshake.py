@@ -14,6 +14,7 @@ from penstock.broker.users import User
 from penstock.errors import AmqpError, channel_error, command_invalid, not_allowed
 from penstock.fields import Table
 from penstock.server import auth
+from penstock.server.admission import address_key
 from penstock.wire import frames, methods
 from penstock.wire.tables import table_from_python, table_to_python
 
@@ -63,6 +64,11 @@ class Handshake:
         address = ipaddress.ip_address(str(name[0]).split("%")[0])
         mapped = getattr(address, "ipv4_mapped", None)
         return f"{name[0]}:{name[1]}", (mapped or address).is_loopback
+
+    def address_of(self, transport: asyncio.Transport) -> str:
+        """What the peer is counted by; see `admission.address_key`."""
+        name = transport.get_extra_info("peername")
+        return address_key(str(name[0])) if isinstance(name, tuple) else "unknown"
 
     def local_of(self, transport: asyncio.Transport) -> str:
         """Address at which the peer has reached us."""
@@ -185,11 +191,11 @@ class Handshake:
             raise not_allowed(f"vhost {name} not found")
         if not user.may_enter(name):
             raise not_allowed(f"access to vhost '{name}' refused for user '{user.name}'")
+        connection.server.admission.open(connection)
         connection.user = user
         connection.vhost = vhost
         connection.opened = True
         self.stop()
-        connection.server.handshake_over(connection)
         connection.send(0, methods.ConnectionOpenOk())
 
     def update_secret(self, method: methods.ConnectionUpdateSecret) -> None:

@@ -36,10 +36,11 @@ _STARTED_S: Final = 0.01
 class HttpDoor:
     """Listens for HTTP while the broker runs."""
 
-    def __init__(self, config: Config, broker: Broker) -> None:
+    def __init__(self, config: Config, broker: Broker, connections_max: int) -> None:
         assert config.http_port is not None
         self._host = config.http_host or config.host
         self._wanted_port = config.http_port
+        self._connections_max = connections_max
         answers = BrokerAnswers(broker)
         self._endpoint = HistoryEndpoint(
             _log_factory(config.data_dir),
@@ -67,7 +68,7 @@ class HttpDoor:
                 " without --http-port"
             ) from error
         self._socket = _listening_socket(self._host, self._wanted_port)
-        self._server = make_server(self._endpoint)
+        self._server = make_server(self._endpoint, self._connections_max)
         self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._socket]))
         while not self._server.started and not self._serving.done():
             await asyncio.sleep(_STARTED_S)

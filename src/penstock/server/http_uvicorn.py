@@ -17,7 +17,13 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-CONNECTIONS_MAX: Final = 64
+from penstock.server.admission import address_key
+
+# What a client hears that is one too many: then it knows that it may come again.
+REFUSAL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\nRetry-After: 5\r\n"
+    b"Content-Length: 21\r\n\r\ntoo many connections\n"
+)
 # So long a connection may be without a request: before its first one, between two, and while one is being sent.
 WAIT_S: Final = 30.0
 # What requests under way are given when the broker stops.
@@ -27,14 +33,29 @@ GRACE_S: Final = 1
 class GuardedProtocol(H11Protocol):
     """One connection. Uvicorn lets those wait for ever that never send a whole request; this does not."""
 
+    # Connections at a time, and from one address.
+    connections_max: int = 0
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         # An answer is two writes, and the second one must not wait for the first to be acknowledged.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._last_cycle: object = None
         self._looking = self.loop.call_later(WAIT_S, self._look)
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
+        if self._is_one_too_many():
+            transport.write(REFUSAL)
+            transport.close()
+
+    def _is_one_too_many(self) -> bool:
+        if len(self.connections) > self.connections_max:
+            return True
+        host = self._host()
+        alike = [each for each in self.connections if isinstance(each, GuardedProtocol) and each._host() == host]
+        # Whoever takes all that one address may have leaves some to the others.
+        return len(alike) > max(1, self.connections_max * 3 // 4)
+
+    def _host(self) -> str:
+        return "" if self.client is None else address_key(self.client[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._looking.cancel()
@@ -72,11 +93,13 @@ class QuietServer(uvicorn.Server):
                 connection.transport.abort()
 
 
-def make_server(app: Any) -> QuietServer:
+def make_server(app: Any, connections_max: int) -> QuietServer:
+    """A server for the app that has at most so many connections at a time."""
+    protocol = type("LimitedProtocol", (GuardedProtocol,), {"connections_max": connections_max})
     return QuietServer(
         uvicorn.Config(
             app,
-            http=GuardedProtocol,
+            http=protocol,
             ws="none",
             loop="none",
             lifespan="off",

@@ -23,6 +23,7 @@ from penstock.journal.syncer import Syncer
 from penstock.os_files import OsFiles
 from penstock.server.quick_syncer import QuickSyncer
 from penstock.server.syncers import ProcessSyncer, ThreadSyncer, process_syncer_possible
+from penstock.spare_descriptors import SpareDescriptors
 from penstock.store.node_store import NodeStore
 from penstock.store.options import StoreOptions
 
@@ -46,7 +47,9 @@ def open_broker(
     make_syncer: MakeSyncer,
     turn_soon: Callable[[], None],
     post: Post,
-    postgres: PgBackingQueues | None = None,
+    postgres: PgBackingQueues | None,
+    spares: SpareDescriptors,
+    open_files_max: int,
 ) -> Broker:
     """A broker with everything that the folder holds. Raises StartupError; then nothing is left open."""
     clock = SystemClock()
@@ -55,11 +58,12 @@ def open_broker(
         retention_bytes=config.history_bytes_max,
         retention_s=config.history_hours_max * 3600,
         readers_bytes_max=config.readers_bytes_max,
+        handles_max=open_files_max,
     )
     if config.confirm_sync != "fsync":
         log.warning("confirm_sync is '%s': confirmed messages can be lost; see docs/durability.md", config.confirm_sync)
     try:
-        files = OsFiles(data_dir)
+        files = OsFiles(data_dir, spares)
         # Before the syncer: a folder that is not usable should not cost a process.
         files.make_dir("")
         if config.disk_bytes_min <= 0:

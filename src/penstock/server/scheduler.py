@@ -69,7 +69,9 @@ class Scheduler:
             if store is not None:
                 store.commit()
             self._flush()
-            if self._flow.holding:
+            if store is not None:
+                self._flow.check_disk()
+            if self._flow.is_holding():
                 self._flow.release()
             self._after_turn()
             if store is not None:

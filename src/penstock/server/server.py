@@ -21,7 +21,9 @@ from penstock.broker.broker import Broker
 from penstock.clock import SystemClock
 from penstock.config import Config
 from penstock.errors import AmqpError, StartupError
+from penstock.server.admission import Admission
 from penstock.server.connection import Connection
+from penstock.server.descriptors import DescriptorBudget, descriptor_limit
 from penstock.server.faults import Faults
 from penstock.server.flow import PublisherFlow
 from penstock.server.http import HttpDoor
@@ -29,6 +31,7 @@ from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
 from penstock.server.pg_open import OpenPostgres, open_postgres
 from penstock.server.scheduler import Scheduler
 from penstock.server.store_turns import StoreTurns
+from penstock.spare_descriptors import SpareDescriptors
 from penstock.wire import methods
 
 log = logging.getLogger("penstock.server")
@@ -66,7 +69,10 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._http: HttpDoor | None = None
         self._stopping = False
-        self._in_handshake: set[Connection] = set()
+        self.budget = DescriptorBudget(config.descriptors_max or descriptor_limit())
+        self.admission = Admission(self.budget, SystemClock())
+        self._spares = SpareDescriptors(0)
+        self._are_descriptors_short = False
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expiry_due_ms = -1
         self._alarm_timer: asyncio.TimerHandle | None = None
@@ -87,7 +93,7 @@ class Server:
                 self.broker = Broker(self.config, postgres=self._postgres.queues)
             await self._listen()
             if self.config.http_port is not None:
-                self._http = HttpDoor(self.config, self.broker)
+                self._http = HttpDoor(self.config, self.broker, self.budget.http_connections)
                 await self._http.start()
         except StartupError:
             await self._close_doors()
@@ -96,6 +102,12 @@ class Server:
             raise
         self._check_alarms()
         self.arm_expiry()
+        if self.budget.connections < limits.CONNECTIONS_MAX:
+            log.info(
+                "the process may open %d files, so there can be %d connections (see ulimit -n, LimitNOFILE of systemd)",
+                self.budget.total,
+                self.budget.connections,
+            )
         log.info("started TCP listener on %s:%d", self.config.host, self.port)
         log.info("Server startup complete")
 
@@ -103,7 +115,11 @@ class Server:
         config = self.config
         try:
             self._listener = await self.loop.create_server(
-                lambda: Connection(self), config.host, config.port, backlog=1024, reuse_address=True
+                lambda: Connection(self),
+                config.host,
+                config.port,
+                backlog=limits.ACCEPT_BACKLOG,
+                reuse_address=True,
             )
         except OSError as error:
             raise StartupError(
@@ -172,6 +188,7 @@ class Server:
     # --- the disk -------------------------------------------------------------------------------------
 
     def _open_store(self, data_dir: str) -> None:
+        self._spares = SpareDescriptors(limits.DESCRIPTORS_SPARE)
         self.broker = open_broker(
             self.config,
             data_dir,
@@ -180,6 +197,8 @@ class Server:
             self.scheduler.turn_soon,
             self._post,
             None if self._postgres is None else self._postgres.queues,
+            self._spares,
+            self.budget.open_files,
         )
         assert self.broker.node is not None
         for line in self.broker.recovery_report:
@@ -189,6 +208,8 @@ class Server:
             self.loop, self.broker.clock, self.broker.node, self.scheduler.turn_soon, self._disk_failed
         )
         self.scheduler.store = self._store
+        self.broker.node.journal.waiter_failed = self._waiter_failed
+        self.flow.use_disk(self.broker.node, self.connections)
         # What recovery has gathered, and the first timer.
         self.scheduler.turn_soon()
 
@@ -198,6 +219,11 @@ class Server:
             work()
         else:
             self.loop.call_soon_threadsafe(work)
+
+    def _waiter_failed(self, error: Exception) -> None:
+        """Something that waited for the disk failed when it was told. The others were told all the same."""
+        log.error("internal error after a sync", exc_info=error)
+        self.internal_errors += 1
 
     def _disk_failed(self, error: OSError) -> None:
         log.critical("the disk has failed: %s. Nothing more is written; the broker stops.", error)
@@ -210,6 +236,7 @@ class Server:
             self._store.stop()
             self._store = self.scheduler.store = None
             self.broker.stop()
+        self._spares.close()
 
     async def _close_postgres(self) -> None:
         postgres, self._postgres = self._postgres, None
@@ -227,6 +254,7 @@ class Server:
             self._store = self.scheduler.store = None
             assert self.broker.node is not None
             self.broker.node.abandon()
+        self._spares.close()
         if self._postgres is not None:
             self._postgres.abandon()
             self._postgres = None
@@ -237,23 +265,16 @@ class Server:
         """Count a new connection; False when there are too many, or none is wanted any more."""
         if self._stopping:
             return False
-        if (
-            len(self._in_handshake) >= limits.PRE_AUTH_CONNECTIONS_MAX
-            or len(self.connections) >= limits.CONNECTIONS_MAX
-        ):
-            log.warning("connection %s refused: too many connections", connection.peer)
+        if self._spares.is_short or not self.admission.admit(connection):
+            # Without a spare descriptor the store may need the one that this connection has.
             return False
         self.connections.add(connection)
-        self._in_handshake.add(connection)
         return True
-
-    def handshake_over(self, connection: Connection) -> None:
-        self._in_handshake.discard(connection)
 
     def connection_closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        self._in_handshake.discard(connection)
         self.flow.forget(connection)
+        self.admission.closed(connection)
         if not self.connections:
             self._all_closed.set()
 
@@ -279,9 +300,20 @@ class Server:
                     else:
                         self._block(connection)
         broker.tend_memory()
+        self._tend_descriptors()
         queue_count = sum(len(vhost.queues) for vhost in broker.vhosts.values())
         pause_s = limits.MEMORY_CHECK_S + queue_count * MEMORY_CHECK_PER_QUEUE_S
         self._alarm_timer = self.loop.call_later(pause_s, self._check_alarms)
+
+    def _tend_descriptors(self) -> None:
+        """Take the spare descriptors again when there are some, and say when they are needed and when not."""
+        was_short = self._are_descriptors_short
+        self._spares.restore()
+        self._are_descriptors_short = self._spares.is_short
+        if self._are_descriptors_short and not was_short:
+            log.warning("the process is out of file descriptors: new connections are refused until some are closed")
+        elif was_short and not self._are_descriptors_short:
+            log.warning("there are file descriptors again")
 
     def _block(self, connection: Connection) -> None:
         if connection.has_capability("connection.blocked"):
@@ -306,8 +338,12 @@ class Server:
 
     def _expire(self) -> None:
         self._expiry_timer = None
+        if self.flow.is_disk_behind():
+            # What expires may be moved, and moves would be gathered without end.
+            self._expiry_timer = self.loop.call_later(limits.DISK_BEHIND_S, self._expire)
+            return
         self.broker.expiries.run_due(self.broker.clock.wall_ms())
-        if self.flow.holding:
+        if self.flow.is_holding():
             # A queue may have room again, and nothing else may happen that leads to a turn.
             self.flow.release()
         self.arm_expiry()

@@ -42,6 +42,8 @@ class StoreTurns:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s = 0.0
         self._stopped = False
+        # Why the journal was not written when it was last tried.
+        self._stalled: OSError | None = None
         # What the background last complained about.
         self._alarm = ""
         # What was said about the readers of history; each is named once, until it has got on.
@@ -60,6 +62,13 @@ class StoreTurns:
             self.stop()
             self._failed(error)
             return
+        stalled = self._node.journal.stalled
+        if (stalled is None) != (self._stalled is None):
+            self._stalled = stalled
+            if stalled is None:
+                log.warning("the journal is written again")
+            else:
+                log.warning("the journal cannot be written now, and is tried again: %s", stalled)
         if self._node.alarm != self._alarm:
             self._alarm = self._node.alarm
             log.warning("work in the background: %s", self._alarm or "all is well again")

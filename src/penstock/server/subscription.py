@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.files import is_temporary
 from penstock.queues.consumer import Consumer
 from penstock.queues.consumer_label import consumer_label
 from penstock.queues.queue import Queue
@@ -93,7 +94,14 @@ class Subscription(Consumer):
         if credit <= 0 or not self.channel.connection.is_writable():
             self.update_interest()
             return 0
-        run = self.queue.pull(self, credit)
+        try:
+            run = self.queue.pull(self, credit)
+        except OSError as error:
+            if not is_temporary(error):
+                raise
+            # The machine is out of descriptors or memory. Nothing was taken; it looks again soon.
+            self.channel.connection.server.loop.call_later(limits.STALLED_FETCH_S, self._look_again)
+            return 0
         if run is None:
             return 0
         entries = run.entries
@@ -111,6 +119,11 @@ class Subscription(Consumer):
                 channel.ran_out_of_credit(self)
         channel.connection.sent_bytes(self._encoder.encode(channel.connection.out, entries, first_tag, run.redelivered))
         return count
+
+    def _look_again(self) -> None:
+        """What could not be read may be readable now."""
+        if not self.queue.deleted and self.tag in self.channel.subscriptions:
+            self.queue.consumers.notify_available(1)
 
     def settled(self, count: int) -> None:
         """Deliveries of this consumer were acknowledged or requeued."""

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-from penstock.files import File
+from penstock.files import File, is_temporary
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.server import sync_process
 from penstock.server.sync_process import ADD, ANSWER_BYTES, DROP, END, SYNC, command
@@ -31,6 +31,8 @@ FILES_KEPT_MAX = 32
 # A command is a few octets: a process that does not take them for so long is not there any more.
 SEND_S = 10.0
 EXIT_S = 10.0
+# After a request that the system could not pass on for lack of memory.
+AGAIN_S = 0.05
 # While the thread works, the loop leaves it the interpreter for a moment this often and this long.
 STEP_ASIDE_EVERY_S = 0.004
 STEP_ASIDE_S = 0.0005
@@ -83,8 +85,13 @@ class ProcessSyncer(Syncer):
                 self._waiting.append(done)
             self._loop.call_soon(self._lose)
         except OSError as error:
-            # The descriptor is not one. Nothing but additions was sent.
-            self._loop.call_soon(self._fail, done, error)
+            # Nothing but additions was sent.
+            if is_temporary(error) or error.errno == errno.ETOOMANYREFS:
+                # The system cannot pass on another descriptor just now.
+                self._loop.call_later(AGAIN_S, self.submit, files, done)
+            else:
+                # The descriptor is not one.
+                self._loop.call_soon(self._fail, done, error)
 
     def _number(self, file: File) -> int:
         number = self._numbers.pop(file, 0)
@@ -127,8 +134,10 @@ class ProcessSyncer(Syncer):
             number = int.from_bytes(self._answer[:ANSWER_BYTES], "little")
             self._answer = self._answer[ANSWER_BYTES:]
             done = self._waiting.popleft()
-            done(None if number == 0 else OSError(number, os.strerror(number)))
-        self._after_answer()
+            try:
+                done(None if number == 0 else OSError(number, os.strerror(number)))
+            finally:
+                self._after_answer()
 
     def _lose(self) -> None:
         """The process is gone: whatever waits will never be known to be synced."""
@@ -136,9 +145,11 @@ class ProcessSyncer(Syncer):
             return
         self._lost = OSError(errno.EIO, "the process that syncs is gone")
         self._loop.remove_reader(self._socket.fileno())
-        while self._waiting:
-            self._waiting.popleft()(self._lost)
-        self._after_answer()
+        try:
+            while self._waiting:
+                self._waiting.popleft()(self._lost)
+        finally:
+            self._after_answer()
 
     def _fail(self, done: SyncDone, error: OSError) -> None:
         done(error)
@@ -206,17 +217,16 @@ class ThreadSyncer(Syncer):
     def _take_answers(self) -> None:
         """On the loop."""
         self._answered.clear()
-        taken = 0
         while True:
             try:
                 done, error = self._answers.get_nowait()
             except Empty:
                 break
-            taken += 1
             self._waiting_count -= 1
-            done(error)
-        if taken:
-            self._after_answer()
+            try:
+                done(error)
+            finally:
+                self._after_answer()
 
     def _step_aside(self) -> None:
         """The sync takes long, or its thread does not get the interpreter: let it have that."""

@@ -21,12 +21,9 @@ know what a file contains.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final
 
+from penstock import limits
 from penstock.files import File, Files
-
-# Leaves most of the usual 1024 descriptors of a process to connections.
-OPEN_FILES_MAX: Final = 512
 
 
 class HandleOwner(ABC):
@@ -47,7 +44,7 @@ Key = tuple[HandleOwner, str]
 class HandleCache:
     """All open files of the stores."""
 
-    def __init__(self, files: Files, limit: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, files: Files, limit: int = limits.OPEN_FILES_MAX) -> None:
         assert limit > 0
         self.limit = limit
         self._files = files

@@ -113,6 +113,8 @@ class MessageStore:
         # Records that were put and not written, by address.
         self._buffer: dict[int, bytes] = {}
         self._buffer_bytes = 0
+        # What was put since the files were last handed out to be synced; 0 for a transient store.
+        self.gathered_bytes = 0
         # A write failed; nothing is written of our own accord until a flush has succeeded.
         self._is_stuck = False
         # What was put in this turn, by the id of the body; holding the body keeps the id from being used again.
@@ -203,6 +205,8 @@ class MessageStore:
         record = encode_record(-1, envelope, body, -1, address)
         assert len(record) == size
         file.unwritten += 1
+        if self._folder.persistent:
+            self.gathered_bytes += size
         self._buffer[address] = record
         self._buffer_bytes += size
         self._fanout[id(body)] = (envelope, body, address)
@@ -322,6 +326,7 @@ class MessageStore:
 
         Whoever takes them has them synced before the journal's next batch is durable. Until then they stay open.
         """
+        self.gathered_bytes = 0
         given_out = self._folder.given_out()
         if given_out:
             self._when_durable(Closing(self._folder, given_out).run)

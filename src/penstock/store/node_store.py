@@ -201,6 +201,11 @@ class NodeStore:
         """Which readers of history have lost events, and what to do, for people; empty when none has."""
         return "; ".join(self.holds.warnings.values())
 
+    @property
+    def gathered_bytes(self) -> int:
+        """What was taken and is not handed to the disk yet: the journal's open batch, and the bodies it refers to."""
+        return self.journal.gathered_bytes + self.shared_stores.gathered_bytes()
+
     # --- queues -----------------------------------------------------------------------------------------
 
     def queue_folder(self, vhost_id: str, queue_id: str) -> str:

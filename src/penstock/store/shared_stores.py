@@ -114,6 +114,13 @@ class SharedStores:
                 for file in store.current_file_to_sync():
                     self._journal.sync_first(file)
 
+    def gathered_bytes(self) -> int:
+        """Bodies that the gathering batch refers to, written or not."""
+        total = 0
+        for store in self._stores.values():
+            total += store.gathered_bytes
+        return total
+
     def end_turn(self) -> None:
         for store in self._stores.values():
             store.end_fanout()

@@ -87,5 +87,8 @@ class SharedSyncer(Syncer):
         if done is None or number != self._number:
             return
         self._under_way = None
-        done(error)
-        self._pass_on()
+        try:
+            done(error)
+        finally:
+            # Whatever the answer does to its receiver, the next request does not wait for ever.
+            self._pass_on()

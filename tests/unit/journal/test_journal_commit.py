@@ -472,6 +472,115 @@ def test_no_room_for_a_mark_troubles_nobody() -> None:
     assert len(house.bytes()) == size
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
+@pytest.mark.parametrize("call", ["create", "sync_dir", "pwrite"])
+def test_a_machine_that_is_out_of_descriptors_or_memory_lets_waiters_wait(call: str, number: int) -> None:
+    house = House()
+    house.commit_one(b"first")
+    house.journal.roll()
+    house.files.plan.fail(number, call, forever=True)
+    house.publish(1, [b"second"])
+    house.wait()
+    house.journal.commit()
+    assert house.journal.failed is None
+    assert house.journal.stalled is not None
+    assert house.journal.stalled.errno == number
+    house.publish(2, [b"third"])
+    house.wait()
+    # It is not tried in every turn, but it is tried.
+    count = len(house.files.calls)
+    house.journal.commit()
+    assert len(house.files.calls) == count
+    due_s = house.journal.commit_due_s()
+    assert due_s is not None
+    house.clock.advance(due_s - house.clock.monotonic_s())
+    house.journal.commit()
+    assert len(house.files.calls) > count
+    assert house.answers == []
+    house.files.plan.faults.clear()
+    house.clock.advance(1)
+    house.journal.commit()
+    assert house.answers == [True, True]
+    assert house.journal.stalled is None
+    assert set(replayed(house.files).bodies) == {(1, 0), (1, 1), (1, 2)}
+
+
+def test_a_kept_batch_is_not_built_again_for_every_try() -> None:
+    house = full_house(0)
+    house.publish(1, [b"second"])
+    house.wait()
+    house.journal.commit()
+    first_try_us = house.clock.wall_ms() * 1000
+    house.clock.advance(100)
+    house.files.plan.capacity_bytes = None
+    house.journal.commit()
+    times: list[int] = []
+
+    def visit(view: BatchView) -> None:
+        times.append(view.wall_us)
+
+    replay(house.files, FOLDER, 0, 0, visit)
+    assert times[1] == first_try_us
+
+
+def test_a_large_batch_on_a_full_disk_is_not_built_again_for_every_publish() -> None:
+    house = House(options=JournalOptions(batch_bytes_max=1000))
+    house.commit_one(b"first")
+    house.files.plan.capacity_bytes = len(house.bytes())
+    house.publish(1, [b"x" * 2000])
+    house.wait()
+    house.journal.commit()
+    count = len(house.files.calls)
+    for number in range(10):
+        house.publish(2 + number, [b"more"])
+        house.wait()
+        house.journal.commit()
+    assert len(house.files.calls) == count
+    house.clock.advance(1)
+    house.journal.commit()
+    assert house.answers == [False] * 11
+
+
+@pytest.mark.parametrize("ending", ["durable", "failed", "full", "closed"])
+def test_a_waiter_that_raises_keeps_no_other_one_from_its_answer(ending: str) -> None:
+    house = held_house()
+    raised: list[Exception] = []
+    house.journal.waiter_failed = raised.append
+
+    def bad(durable: bool) -> None:
+        raise KeyError("a bug")
+
+    if ending == "full":
+        house.files.plan.capacity_bytes = len(house.bytes())
+    house.publish(0, [b"a"])
+    house.wait()
+    house.journal.when_durable(bad)
+    house.wait()
+    house.journal.commit()
+    if ending == "durable":
+        house.held.answer()
+    elif ending == "failed":
+        house.journal.fail(OSError(errno.EIO, "broken"))
+    elif ending == "closed":
+        house.journal.close()
+    assert house.answers == [ending == "durable"] * 2
+    assert [type(error) for error in raised] == [KeyError]
+
+
+def test_what_a_waiter_raises_comes_out_when_all_are_told_and_nobody_takes_it() -> None:
+    house = House()
+
+    def bad(durable: bool) -> None:
+        raise KeyError("a bug")
+
+    house.publish(0, [b"a"])
+    house.journal.when_durable(bad)
+    house.wait()
+    with pytest.raises(KeyError):
+        house.journal.commit()
+    assert house.answers == [True]
+
+
 def test_a_batch_beyond_the_limits_of_the_format_is_refused_and_not_written() -> None:
     house = House()
     house.publish(0, [b"a"])
