@@ -130,10 +130,15 @@ PG_OUTBOX_BYTES_MAX: Final = 256 * 1024 * 1024
 PG_OUTBOX_WAIT_S: Final = 10.0
 # Ids that are settled in one statement.
 PG_SETTLE_IDS_MAX: Final = 10_000
-# What a method may cost the broker that asks the database and waits.
-PG_DIRECT_S: Final = 5.0
-# A purge or a deletion is answered after this time at the latest, with what it has come to.
-PG_PURGE_S: Final = 600.0
+# A question to the database (declare, count, look) ends after this time, and so does the method that waits for it.
+PG_QUESTION_S: Final = 5.0
+# Questions that are asked at once, each on a connection of its own; more of them wait.
+PG_QUESTIONS_MAX: Final = 4
+# A purge or a deletion of a long queue takes its time; so long at most. It waits for locks no longer than a question.
+PG_REMOVAL_S: Final = 600.0
+PG_REMOVALS_MAX: Final = 2
+# Who waits for a lock keeps others from it who could have it: so long at a time.
+PG_LOCK_MS: Final = 200
 # basic.get waits so long for the first look into the database.
 PG_GET_S: Final = 5.0
 

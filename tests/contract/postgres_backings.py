@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from penstock.backing.postgres_link import PgDoor, PgLink, PgReceiver, PutDone, PutRow, TakenRow
+from penstock.backing.postgres_link import Answered, Looked, PgDoor, PgLink, PgReceiver, Purged, PutDone, PutRow
 from penstock.backing.postgres_queues import PgBackingQueues
 from penstock.broker.postgres_facts import WirePropertyFacts
 from penstock.clock import SystemClock
@@ -79,15 +79,15 @@ class InlineDoor(PgDoor):
         if self._receiver.is_wanted():
             self._reserve(min(self._refill_max, self._receiver.refill_count()))
 
-    def ask_once(self, done: Callable[[], None]) -> None:
+    def ask_once(self, done: Answered) -> None:
         self._reserve(1)
-        done()
+        done(None)
 
-    def purge_first(self, done: Callable[[], None]) -> None:
-        done()
+    def make(self, done: Answered) -> None:
+        done(None)
 
-    def when_quiet(self, done: Callable[[], None]) -> None:
-        done()
+    def count(self, done: Answered) -> None:
+        done(None)
 
     def _reserve(self, count: int) -> None:
         floor = self._receiver.refill_floor()
@@ -113,24 +113,25 @@ class InlineDoor(PgDoor):
     def is_congested(self) -> bool:
         return False
 
-    def refresh(self) -> None:
-        return None
+    def take(self, seq_ids: Sequence[int]) -> None:
+        rows = taken_rows(self._rows(CALLS.reserve_ids, self._name, list(seq_ids), self._number))
+        self._receiver.numbers_came(rows)
 
-    def take(self, seq_ids: Sequence[int]) -> list[TakenRow]:
-        return taken_rows(self._rows(CALLS.reserve_ids, self._name, list(seq_ids), self._number))
+    def look(self, from_seq_id: int, count_max: int, bytes_max: int, done: Looked) -> None:
+        done(taken_rows(self._rows(CALLS.browse, self._name, from_seq_id, count_max, bytes_max)))
 
-    def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> list[TakenRow]:
-        return taken_rows(self._rows(CALLS.browse, self._name, from_seq_id, count_max, bytes_max))
+    def purge(self, done: Purged) -> None:
+        done(int(self._value(CALLS.purge, self._name)), None)
 
-    def purge(self, held: Sequence[int]) -> int:
-        self.give_back(held, True)
-        return int(self._value(CALLS.purge, self._name))
-
-    def drop(self) -> None:
+    def drop(self, done: Answered) -> None:
         self._value(CALLS.drop_queue, self._name)
+        done(None)
 
     def close(self) -> None:
         self._value(CALLS.detach, self._number)
+
+    def leave(self) -> None:
+        self.close()
 
 
 class InlineQueues(PgBackingQueues):

@@ -96,12 +96,12 @@ def test_what_consumers_have_stays_theirs_over_a_lost_session(nodes: Nodes) -> N
     assert nodes.value("SELECT count(*) FROM penstock.messages_history WHERE deliveries = 1") == 6
 
 
-def test_direct_calls_make_their_connection_again(nodes: Nodes) -> None:
+def test_questions_make_their_connection_again(nodes: Nodes) -> None:
     broker = nodes.start()
     channel = nodes.publisher(broker)
     channel.queue_declare("q", durable=True, arguments=POSTGRES)
     channel.basic_publish("", "q", b"a")
-    end_session(nodes, "penstock broker direct")
+    end_session(nodes, "penstock broker question")
     assert ready_count(channel, "q") == 1
     assert channel.queue_purge("q").method.message_count == 1
 

@@ -113,8 +113,9 @@ class BackingQueue(ABC):
         """
         return 0
 
-    def refresh(self) -> None:
-        """Count anew what others may have changed. A ChannelException when that is not possible now."""
+    def is_looking(self) -> bool:
+        """Whether `browse` or `fold` may have found less than there is, and what is missing comes soon."""
+        return False
 
     def is_congested(self) -> bool:
         """More was published than can be taken in at present: publishers are to wait."""

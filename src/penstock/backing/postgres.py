@@ -9,13 +9,16 @@ like all others, and survive like them.
 
 What differs from other backings, because the database answers later (a door that answers at once differs in nothing):
 `publish` returns -1; `is_empty` speaks of the window, and asks for more when that is empty; what comes then is told
-through `drain_arrived`; `len` adds what the database last said.
+through `drain_arrived`; `len` adds what the database last said. `browse` and `fetch_at` find nothing at first, and ask
+for it (`is_looking`). Who needs to know that a verb was done uses the one that takes a function: `make`, `count`,
+`purge_all`, `drop_rows`.
 
 Invariants
   1. A token comes out of `drain_confirmed` once, after the COMMIT of its rows, or is refused, never both. Where nobody
      knows whether the rows were committed, it is refused.
   2. What `postgres_held` promises.
   3. The note in the history says how the broker got rid of a message; none: it was acknowledged.
+  4. `delete_and_terminate` after `drop_rows` or `leave_rows` asks nothing of the database any more.
 
 A crash of the node leaves every committed message in the database; what was reserved for the node returns within
 seconds, marked redelivered. It does not page: the window is small.
@@ -51,14 +54,13 @@ from penstock.backing.outcomes import (
 )
 from penstock.backing.postgres_envelopes import PgEnvelopes
 from penstock.backing.postgres_held import PgHeld
-from penstock.backing.postgres_link import PgDoor, PgUnavailable, PutRow
+from penstock.backing.postgres_link import Answered, PgDoor, Purged, PutRow
+from penstock.backing.postgres_looks import Shown
+from penstock.errors import ChannelException
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
 
 # Names the implementation, also where there is no object of it.
 KIND: Final = "postgres"
-# What a fold reads at once.
-FOLD_MESSAGES: Final = 500
-FOLD_BYTES: Final = 4 * 1024 * 1024
 # What the history says of messages, by how they left. What was acknowledged has no note.
 _NOTES: Final = {
     REJECTED: "rejected",
@@ -94,11 +96,17 @@ class PgBackingQueue(BackingQueue):
 
     KIND = KIND
 
-    def __init__(self, envelopes: PgEnvelopes, held: PgHeld, door: PgDoor) -> None:
+    def __init__(self, envelopes: PgEnvelopes, held: PgHeld, door: PgDoor, is_new: bool) -> None:
         self._envelopes = envelopes
         self._held = held
         self._door = door
         held.door = door
+        # The database is known to have the queue; and who waits for that.
+        self._is_made = not is_new
+        self._makers: list[Answered] = []
+        # What is in the database stays there, or is gone already; and who waits for that.
+        self._is_left = False
+        self._droppers: list[Answered] = []
         self._owed: dict[ConfirmToken, None] = {}
         self._confirmed: list[ConfirmToken] = []
         self._ended = False
@@ -112,23 +120,64 @@ class PgBackingQueue(BackingQueue):
         count, self._held.arrived_count = self._held.arrived_count, 0
         return count
 
-    def refresh(self) -> None:
-        self._door.refresh()
-
     def is_congested(self) -> bool:
         return self._door.is_congested()
 
-    def ask_once(self, done: Callable[[], None]) -> None:
+    def ask_once(self, done: Answered) -> None:
         """Have one message in the window soon, for somebody who gets it by hand; `done` is called when it was tried."""
         self._door.ask_once(done)
 
-    def when_quiet(self, done: Callable[[], None]) -> None:
-        """Call `done` when the database has answered to everything that was asked of it so far."""
-        self._door.when_quiet(done)
+    def is_made(self) -> bool:
+        return self._is_made
 
-    def purge_first(self, done: Callable[[], None]) -> None:
-        """Remove most of what is ready without blocking anybody; `purge` or the deletion does the rest."""
-        self._door.purge_first(done)
+    def make(self, done: Answered) -> None:
+        """Have the queue in the database, if nobody has seen to that yet."""
+        if self._is_made:
+            done(None)
+            return
+        self._makers.append(done)
+        if len(self._makers) == 1:
+            self._door.make(self._made)
+
+    def _made(self, error: ChannelException | None) -> None:
+        self._is_made = error is None
+        makers, self._makers = self._makers, []
+        for done in makers:
+            done(error)
+
+    def count(self, done: Answered) -> None:
+        """Count anew what others may have changed, with everything that was published here before."""
+        self._door.count(done)
+
+    def purge_all(self, done: Purged) -> None:
+        """Remove what is ready, here and in the database; what was purged is known when `done` is called."""
+        self._held.give_window_back()
+        self._held.looks.forget()
+        self._door.purge(done)
+
+    def drop_rows(self, done: Answered) -> None:
+        """Remove the queue from the database, before it is deleted here."""
+        if self._is_left:
+            done(None)
+            return
+        self._droppers.append(done)
+        if len(self._droppers) == 1:
+            self._door.drop(self._dropped)
+
+    def _dropped(self, error: ChannelException | None) -> None:
+        self._is_left = error is None
+        droppers, self._droppers = self._droppers, []
+        for done in droppers:
+            done(error)
+
+    def leave_rows(self) -> None:
+        """Have the deletion that follows leave the database alone. Nobody knows what became of what was put."""
+        self._is_left = True
+        owed = list(self._owed)
+        self._owed.clear()
+        for token in owed:
+            token.refuse()
+        self._door.leave()
 
     def terminate(self) -> bytes:
         held = self._held
@@ -141,12 +190,12 @@ class PgBackingQueue(BackingQueue):
     def delete_and_terminate(self) -> None:
         self._ended = True
         self._held.takers = None
-        self._held.window.take_all()
-        self._held.release(list(self._held.pending))
+        self._held.forget_all()
         # Nothing can be lost any more.
         self._confirmed.extend(self._owed)
         self._owed.clear()
-        self._door.drop()
+        if not self._is_left:
+            self._door.drop(_nobody_waits)
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -177,6 +226,7 @@ class PgBackingQueue(BackingQueue):
         """The database has answered, or cannot be asked any more."""
         if waiting.ids:
             self._held.highest = max(self._held.highest, waiting.ids[-1])
+            self._held.looks.forget()
         token = waiting.token
         if token is None or token not in self._owed:
             return
@@ -232,9 +282,13 @@ class PgBackingQueue(BackingQueue):
 
     def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
         assert count_max >= 1
-        ready = [item for item in self._held.window.items() if item[0] >= from_seq_id][:count_max]
-        ready.extend(self._browsed(max(0, from_seq_id), count_max, bytes_max))
+        found = self._held.looks.at(self._door, max(0, from_seq_id))
+        if found is None:
+            return None
+        ready = [item for item in self._held.window.items() if item[0] >= from_seq_id]
+        ready.extend([item for item in found if item[0] not in self._held.window])
         if not ready:
+            self._held.is_browser_waiting = True
             return None
         ready.sort(key=_seq_id_of)
         first, _, redelivered = ready[0]
@@ -247,13 +301,8 @@ class PgBackingQueue(BackingQueue):
             entries.append(entry)
         return Run(first, entries, redelivered)
 
-    def _browsed(self, from_seq_id: int, count_max: int, bytes_max: int) -> list[tuple[int, Entry, bool]]:
-        """What is ready in the database, each with its mark; nothing while the database cannot be asked."""
-        try:
-            rows = self._door.browse(from_seq_id, count_max, bytes_max)
-        except PgUnavailable:
-            return []
-        return [(row[0], self._envelopes.entry(row), row[1] > 0) for row in rows]
+    def is_looking(self) -> bool:
+        return self._held.looks.is_late()
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -276,24 +325,27 @@ class PgBackingQueue(BackingQueue):
     # --- all messages -----------------------------------------------------------------------------
 
     def purge(self) -> int:
-        unseen, seen = self._held.window.take_all()
-        try:
-            return self._door.purge([*unseen, *seen])
-        except PgUnavailable:
-            self._held.return_rows(unseen, seen)
-            raise
+        known = len(self)
+        counts: list[int] = []
+
+        def purged(count: int, error: ChannelException | None) -> None:
+            counts.append(count)
+
+        self.purge_all(purged)
+        return counts[0] if counts else known
 
     def purge_acks(self) -> int:
         return self.ack(list(self._held.pending), DROPPED)
 
     def fold(self, visit: FoldVisitor) -> None:
-        held: list[tuple[int, Entry, bool]] = [(seq_id, entry, True) for seq_id, entry in self._held.pending.items()]
+        held: list[Shown] = [(seq_id, entry, True) for seq_id, entry in self._held.pending.items()]
         held.extend([(seq_id, entry, False) for seq_id, entry, _ in self._held.window.items()])
         held.sort(key=_seq_id_of)
         held.reverse()
         from_seq_id = 0
         while True:
-            page = self._browsed(from_seq_id, FOLD_MESSAGES, FOLD_BYTES)
+            # What comes later is left out.
+            page = self._held.looks.at(self._door, from_seq_id) or []
             for seq_id, entry, _ in page:
                 while held and held[-1][0] < seq_id:
                     earlier = held.pop()
@@ -333,7 +385,11 @@ class PgBackingQueue(BackingQueue):
         held = self._held
         count = len(held.window) + len(held.pending)
         return (
-            held.window.bytes + held.pending_bytes + self._door.unsent_bytes() + count * limits.MESSAGE_OVERHEAD_BYTES
+            held.window.bytes
+            + held.pending_bytes
+            + self._door.unsent_bytes()
+            + held.looks.ram_bytes()
+            + count * limits.MESSAGE_OVERHEAD_BYTES
         )
 
     def msg_rates(self) -> tuple[float, float]:
@@ -356,6 +412,10 @@ class PgBackingQueue(BackingQueue):
         assert not given, "1: a token is due and still owed"
 
 
+def _nobody_waits(error: ChannelException | None) -> None:
+    return None
+
+
 def outcome_note(outcome: int, reason: int) -> str | None:
     """What the history says: 'rejected', 'dead-lettered: expired', 'moved' …"""
     note = _NOTES.get(outcome)
@@ -364,5 +424,5 @@ def outcome_note(outcome: int, reason: int) -> str | None:
     return f"{note}: {REASON_NAMES[reason]}"
 
 
-def _seq_id_of(item: tuple[int, Entry, bool]) -> int:
+def _seq_id_of(item: Shown) -> int:
     return item[0]

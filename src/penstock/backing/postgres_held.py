@@ -11,8 +11,11 @@ How much: twice as many as last time when those went within a quarter of a secon
 to be given back; never more than the limits, by the mean size of what came. The next ones are asked for when a quarter
 is left.
 
+What was asked for by number stands beside the window, since it need not be the front of the queue, until somebody asks
+again; it goes back like a window that nobody takes from.
+
 Invariants
-  1. A message is in the window, or pending, or not held.
+  1. A message is in the window, or beside it, or pending, or not held.
   2. Nothing that is ready in the database has an id up to `reach`, as far as this node can know: the window is the
      front of the queue. What comes back from a consumer and stands behind it goes to the database.
   3. `pending_bytes` is the sum of the pending payloads.
@@ -29,6 +32,7 @@ from typing import Final, final
 from penstock import limits
 from penstock.backing.postgres_envelopes import PgEnvelopes
 from penstock.backing.postgres_link import PgDoor, PgReceiver, TakenRow
+from penstock.backing.postgres_looks import PgLooks
 from penstock.backing.postgres_window import PgWindow
 from penstock.clock import Clock
 from penstock.message import Entry, Run
@@ -58,6 +62,12 @@ class PgHeld(PgReceiver):
         self.window = PgWindow()
         self.pending: dict[int, Entry] = {}
         self.pending_bytes = 0
+        # What came by number, and when the last of it came.
+        self._numbered: dict[int, Entry] = {}
+        self._numbered_s = 0.0
+        # What browsers are shown; and whether one has come to the end.
+        self.looks = PgLooks(envelopes, clock, self._page_came)
+        self.is_browser_waiting = False
         # Messages that came by themselves and that nobody was told of.
         self.arrived_count = 0
         # The highest id that was ever seen here.
@@ -111,7 +121,7 @@ class PgHeld(PgReceiver):
         size = 0
         for row in rows:
             seq_id = row[0]
-            if seq_id in self.window or seq_id in self.pending:
+            if seq_id in self.window or seq_id in self.pending or seq_id in self._numbered:
                 # It was reserved here before, and a restart of the database has forgotten that.
                 continue
             self.window.add(seq_id, self._envelopes.entry(row), row[1] > 1, False)
@@ -126,8 +136,33 @@ class PgHeld(PgReceiver):
         self._taken_count = 0
         self.arrived_count += len(rows)
 
+    def numbers_came(self, rows: Sequence[TakenRow]) -> None:
+        self._numbered_s = self._clock.monotonic_s()
+        for row in rows:
+            if row[0] not in self.window and row[0] not in self.pending:
+                self._numbered[row[0]] = self._envelopes.entry(row)
+
+    def is_looked_for(self) -> bool:
+        return self.is_browser_waiting
+
+    def may_be_ready(self) -> None:
+        if self.is_browser_waiting:
+            self.looks.forget()
+            self._tell_browsers()
+
+    def _page_came(self, has_messages: bool) -> None:
+        if has_messages or len(self.window):
+            self._tell_browsers()
+        else:
+            self.is_browser_waiting = True
+
+    def _tell_browsers(self) -> None:
+        """Whoever browses looks again; others find nothing new, and wait on."""
+        self.is_browser_waiting = False
+        self.arrived_count += 1
+
     def held_ids(self) -> list[int]:
-        return [*self.pending, *[seq_id for seq_id, _, _ in self.window.items()]]
+        return [*self.pending, *self._numbered, *[seq_id for seq_id, _, _ in self.window.items()]]
 
     def link_lost(self) -> None:
         self.give_window_back()
@@ -137,17 +172,28 @@ class PgHeld(PgReceiver):
         if len(self.window) and (now_s - self._taken_s > IDLE_S or now_s - self._came_s > LAST_S):
             self._refill_count = max(1, min(self._taken_count, limits.PG_REFILL_MESSAGES_MAX))
             self.give_window_back()
+        if self._numbered and now_s - self._numbered_s > IDLE_S:
+            self._give_numbered_back()
 
     def give_window_back(self) -> None:
-        unseen, seen = self.window.take_all()
-        self.return_rows(unseen, seen)
-
-    def return_rows(self, unseen: Sequence[int], seen: Sequence[int]) -> None:
         """The front of the queue is in the database again."""
+        unseen, seen = self.window.take_all()
         self._reach = self._reach_then = self._reach_before = 0
         self._came_count = self._taken_count = 0
         self.door.give_back(unseen, False)
         self.door.give_back(seen, True)
+        self._give_numbered_back()
+
+    def _give_numbered_back(self) -> None:
+        self.door.give_back(list(self._numbered), False)
+        self._numbered.clear()
+
+    def forget_all(self) -> None:
+        """The queue is gone."""
+        self.window.take_all()
+        self._numbered.clear()
+        self.looks.forget()
+        self.release(list(self.pending))
 
     # --- handing out --------------------------------------------------------------------------------
 
@@ -187,9 +233,13 @@ class PgHeld(PgReceiver):
                 found[seq_id] = entry
             elif seq_id > 0 and seq_id not in self.pending:
                 elsewhere.append(seq_id)
-        if elsewhere:
-            for row in self.door.take(elsewhere):
-                found[row[0]] = self._envelopes.entry(row)
+        missing = [seq_id for seq_id in elsewhere if seq_id not in self._numbered]
+        if missing and self.has_room():
+            self.door.take(missing)
+        for seq_id in elsewhere:
+            entry = self._numbered.pop(seq_id, None)
+            if entry is not None:
+                found[seq_id] = entry
         taken = [(seq_id, found[seq_id]) for seq_id in dict.fromkeys(seq_ids) if seq_id in found]
         self._keep(taken)
         return taken
@@ -231,4 +281,6 @@ class PgHeld(PgReceiver):
         self.window.check_invariants()
         both = [seq_id for seq_id in self.pending if seq_id in self.window]
         assert not both, "1: a message is in the window and pending"
+        beside = [seq_id for seq_id in self._numbered if seq_id in self.window or seq_id in self.pending]
+        assert not beside, "1: a message is beside the window, and in it or pending"
         assert self.pending_bytes == sum([len(entry[1]) - 1 for entry in self.pending.values()]), "3: pending bytes"

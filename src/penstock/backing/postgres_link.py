@@ -4,9 +4,8 @@ Owns: the shapes of what goes through the door, and nothing else. A `PgDoor` bel
 implements it does the I/O (`server.pg_link` on the event loop; the contract suite at once), so that the queue itself
 stays synchronous.
 
-Life of the data: *posted* work returns at once, and its result comes later, on the queue's own thread, to the
-`PgReceiver` or to the function that was given. *Direct* calls block, for some seconds at most, and are for rare verbs;
-while the link is down they raise `PgUnavailable` at once.
+Life of the data: everything is posted. A call returns at once, and its result comes later, on the queue's own thread,
+to the `PgReceiver` or to the function that was given; a door that answers at once calls it before it returns.
 
 Invariants
   1. `done` of a put is called once: with the ids, in order, after COMMIT; with None when the rows are not there, or
@@ -15,6 +14,8 @@ Invariants
      hears `link_lost`.
   3. What was posted is done in the order in which it was posted, settling before reserving.
   4. Posted settling is not lost when the connection is: it is done again, over the next one, which does no harm.
+  5. Whoever hears no error knows that it was done, and committed. Whoever hears one knows that the queue is still there
+     for this node; whether the database has done it, nobody can say if the connection was lost.
 
 A crash of the node leaves rows reserved; the database returns them when the node has not been seen for some seconds. It
 does not know consumers, confirms or envelopes.
@@ -34,6 +35,12 @@ PutRow = tuple[bytes, str, str, bytes, int, int]
 TakenRow = tuple[int, int, int, str | None, str | None, bytes | None, bytes, int]
 # What became of a put: ids, or None when it is not there for certain.
 PutDone = Callable[[list[int] | None], None]
+# It was done; or why not.
+Answered = Callable[[ChannelException | None], None]
+# How many messages were removed; or 0, and why not.
+Purged = Callable[[int, ChannelException | None], None]
+# What was found; nothing also when the database cannot be asked.
+Looked = Callable[[list[TakenRow]], None]
 
 
 class PgUnavailable(ChannelException):
@@ -63,6 +70,18 @@ class PgReceiver(ABC):
         """Rows were reserved for this node, in the order of their ids; `asked`: how many it would have taken."""
 
     @abstractmethod
+    def numbers_came(self, rows: Sequence[TakenRow]) -> None:
+        """Rows that were asked for by number were reserved for this node."""
+
+    @abstractmethod
+    def is_looked_for(self) -> bool:
+        """Whether a browser has come to the end, and is to be told when something may be ready."""
+
+    @abstractmethod
+    def may_be_ready(self) -> None:
+        """Something was put, or counted."""
+
+    @abstractmethod
     def held_ids(self) -> list[int]:
         """Ids of all rows that the queue believes to be reserved for it."""
 
@@ -89,19 +108,38 @@ class PgDoor(ABC):
         """Reserve some messages when the turn is over, if they are still wanted then. May be called often."""
 
     @abstractmethod
-    def ask_once(self, done: Callable[[], None]) -> None:
+    def ask_once(self, done: Answered) -> None:
         """Reserve one message, whether a consumer wants it or not: somebody gets it by hand.
 
-        `done` is called when it came, or when there is none. PgUnavailable while the link is down.
+        `done` is called when it came, or when there is none.
         """
 
     @abstractmethod
-    def when_quiet(self, done: Callable[[], None]) -> None:
-        """Call `done` when everything that was posted so far has been answered; soon, also when the link is down."""
+    def make(self, done: Answered) -> None:
+        """Have the queue in the database, whether it was there before or not."""
 
     @abstractmethod
-    def purge_first(self, done: Callable[[], None]) -> None:
-        """Begin a purge, which `purge` completes and counts; `done` is called when only that is left to do."""
+    def count(self, done: Answered) -> None:
+        """Count anew, when everything that was posted so far has been answered."""
+
+    @abstractmethod
+    def purge(self, done: Purged) -> None:
+        """Remove what is ready, when everything posted so far has been answered; nothing is reserved meanwhile."""
+
+    @abstractmethod
+    def drop(self, done: Answered) -> None:
+        """Remove the queue, for every node. What is put meanwhile waits.
+
+        When it was done, the door must not be used any more; else it goes on.
+        """
+
+    @abstractmethod
+    def look(self, from_seq_id: int, count_max: int, bytes_max: int, done: Looked) -> None:
+        """Show ready messages from this id on, nothing disturbed. After the first one, within the bytes."""
+
+    @abstractmethod
+    def take(self, seq_ids: Sequence[int]) -> None:
+        """Reserve ready messages by number; the receiver is given them (`numbers_came`)."""
 
     @abstractmethod
     def finalize(self, seq_ids: Sequence[int], note: str | None) -> None:
@@ -129,31 +167,13 @@ class PgDoor(ABC):
     def is_congested(self) -> bool:
         """More was put, over all queues, than the database takes at present."""
 
-    # --- direct -------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def refresh(self) -> None:
-        """Count anew."""
-
-    @abstractmethod
-    def take(self, seq_ids: Sequence[int]) -> list[TakenRow]:
-        """Reserve ready messages by number."""
-
-    @abstractmethod
-    def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> list[TakenRow]:
-        """Ready messages from this id on, nothing disturbed. After the first one, within the bytes."""
-
-    @abstractmethod
-    def purge(self, held: Sequence[int]) -> int:
-        """Remove what is ready, what is on its way, and these, which are reserved for this node; how many they were."""
-
-    @abstractmethod
-    def drop(self) -> None:
-        """Remove the queue, for every node. The door must not be used afterwards."""
-
     @abstractmethod
     def close(self) -> None:
-        """This node leaves the queue: what is reserved for it goes back."""
+        """This node leaves the queue, when what was posted is done: what is reserved for it goes back."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """This node leaves the queue at once: what was put and not sent is not put any more."""
 
 
 class PgLink(ABC):
@@ -161,15 +181,16 @@ class PgLink(ABC):
 
     @abstractmethod
     def is_up(self) -> bool:
-        """Whether direct calls may succeed."""
+        """Whether the database can be asked, as far as is known."""
 
     @abstractmethod
     def open(self, name: str, is_new: bool, receiver: PgReceiver, run: Callable[[Callable[[], None]], None]) -> PgDoor:
-        """The door to the queue of this name in the database; a new one is made, which is a direct call.
+        """The door to the queue of this name in the database. PgUnavailable for a new one while the link is down.
 
-        `run` runs a function in the queue's context, or drops it when the queue is gone.
+        Whoever opens a new one has it made (`PgDoor.make`). `run` runs a function in the queue's context, or drops it
+        when the queue is gone.
         """
 
     @abstractmethod
     def drop(self, name: str) -> None:
-        """Remove a queue that nobody has open here. Direct."""
+        """Remove a queue; what its door had posted is forgotten. One that has no door here is left alone."""

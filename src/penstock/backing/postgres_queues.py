@@ -3,9 +3,9 @@
 Owns: nothing but the way to the link, which all vhosts share. Where other backings are known by an id that no client
 chose, these are known by their name in the database, which every node and every SQL client must be able to say.
 
-Life of the data: `open` makes the queue in the database or finds it there; what is in it is whoever's put it there.
-`terminate` of a queue leaves everything in the database. `start` removes nothing: queues that are not named may be
-another node's.
+Life of the data: `open` finds the queue in the database, or has it made (`PgBackingQueue.make`); what is in it is
+whoever's put it there. `terminate` of a queue leaves everything in the database. `start` removes nothing: queues that
+are not named may be another node's.
 
 Invariants
   1. One open queue per name and node.
@@ -62,7 +62,7 @@ class PgBackingQueues(BackingQueues):
         envelopes = PgEnvelopes(queue_name, self._facts)
         held = PgHeld(envelopes, self._clock)
         door = self.link.open(pg_name, is_new, held, InContext(callback))
-        return PgBackingQueue(envelopes, held, door)
+        return PgBackingQueue(envelopes, held, door, is_new)
 
     def delete_crashed(self, queue_id: str) -> None:
         self.link.drop(queue_id)

@@ -164,7 +164,12 @@ def note_others(queue: Queue, chosen: Sequence[int], outcome: Outcome) -> None:
     outcome.out_of_reach = ready_among(queue.backing, rest)
     outcome.busy = [seq_id for seq_id, _ in read_pending(queue.backing, rest)]
     known = {*outcome.out_of_reach, *outcome.busy}
-    outcome.unknown = [seq_id for seq_id in rest if seq_id not in known]
+    unknown = [seq_id for seq_id in rest if seq_id not in known]
+    if queue.backing.is_looking():
+        # Nobody can say yet what they are: it is being asked for.
+        outcome.out_of_reach.extend(unknown)
+    else:
+        outcome.unknown = unknown
 
 
 def check_target(vhost: VHost, target: Target) -> None:

@@ -87,7 +87,8 @@ class Walk:
                 run = self._browse(position)
             aside = self._aside[index] if index < len(self._aside) else None
             if run is None and aside is None:
-                self.next_seq_id = None
+                # What is somewhere else comes later: whoever walks again from here finds it.
+                self.next_seq_id = position if self._backing.is_looking() else None
                 return
             if aside is not None and (run is None or aside < max(position, run.first_seq_id)):
                 wanted = self._aside_before(index, None if run is None else max(position, run.first_seq_id))

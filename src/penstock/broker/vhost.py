@@ -196,12 +196,16 @@ class VHost(Topology):
             args.check_equal_arguments((BACKING,), described, arguments, queue.arguments)
         args.check_equal_arguments(args.COMPARED_QUEUE_ARGUMENTS, described, arguments, queue.arguments)
 
-    def delete_queue(self, queue: Queue, if_unused: bool, if_empty: bool) -> int:
-        """Delete a queue with its bindings; return how many messages were ready."""
+    def check_deletable(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
+        """Raise 406 when the queue is not as whoever wants to delete it expects."""
         if not queue.crashed and if_empty and len(queue):
             raise precondition_failed(f"{queue.describe()} not empty")
         if if_unused and queue.consumer_count():
             raise precondition_failed(f"{queue.describe()} in use")
+
+    def delete_queue(self, queue: Queue, if_unused: bool, if_empty: bool) -> int:
+        """Delete a queue with its bindings; return how many messages were ready."""
+        self.check_deletable(queue, if_unused, if_empty)
         return self._remove_queue(queue)
 
     def _remove_queue(self, queue: Queue) -> int:

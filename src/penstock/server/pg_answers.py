@@ -1,7 +1,9 @@
 """Methods on queues in PostgreSQL whose answer has to wait for the database.
 
-Meanwhile nothing more of the connection is parsed, as with an answer that waits for the disk. Each wait has its end:
-the door answers also when the link is lost, and a timer ends what takes too long.
+Meanwhile nothing more of the connection is parsed, as with an answer that waits for the disk; other connections go on.
+Each wait has its end: every question is answered, also when the link is lost, and a timer ends what takes too long. A
+method is answered with `-ok` when the database has done it, and with the reason when it has not. What the database has
+done is done here too, whether the client is still there or not.
 """
 
 from __future__ import annotations
@@ -15,36 +17,45 @@ from penstock.backing.postgres import PgBackingQueue
 from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
 from penstock.server.awaited_answer import DISK
+from penstock.server.pg_questions import unavailable
 
 if TYPE_CHECKING:
     from penstock.server.channel import Channel
+
+GoOn = Callable[[], None]
 
 
 class PgWait:
     """Goes on with a method when the database has answered."""
 
-    def __init__(self, channel: Channel, index: int, go_on: Callable[[], None]) -> None:
+    def __init__(self, channel: Channel, index: int, queue: Queue, go_on: GoOn) -> None:
         """`index` is the method's, for the error that it may end with."""
         self._channel = channel
         self._index = index
+        self._queue = queue
         self._go_on = go_on
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, bound_s: float, wait: Callable[[Callable[[], None]], None]) -> None:
+    def begin(self, bound_s: float, wait: Callable[[Callable[[ChannelException | None], None]], None]) -> None:
         """`wait` is given what to call; that may be at once."""
-        wait(self._over)
+        wait(self.over)
         if not self._is_over:
             connection = self._channel.connection
             connection.stop_parsing(DISK)
-            self._timer = connection.server.loop.call_later(bound_s, self._over)
+            self._timer = connection.server.loop.call_later(bound_s, self._too_late, bound_s)
 
-    def _over(self) -> None:
+    def _too_late(self, bound_s: float) -> None:
+        self.over(unavailable(self._queue.name, f"no answer within {bound_s:g} s"))
+
+    def over(self, error: ChannelException | None) -> None:
         if self._is_over:
             return
         self._is_over = True
         if self._timer is None:
             # At once, within the method itself: errors are handled where those of methods are.
+            if error is not None:
+                raise error
             self._go_on()
             return
         self._timer.cancel()
@@ -55,38 +66,81 @@ class PgWait:
         connection.resume_parsing(DISK)
         try:
             if not self._channel.closing:
+                if error is not None:
+                    raise error
                 self._go_on()
-        except ChannelException as error:
-            connection.close_channel(self._channel, error, self._index)
-        except AmqpError as error:
-            connection.close_with(error, self._index)
+        except ChannelException as refusal:
+            connection.close_channel(self._channel, refusal, self._index)
+        except AmqpError as refusal:
+            connection.close_with(refusal, self._index)
         except Exception:
             connection.failed()
 
 
-def when_quiet(channel: Channel, index: int, queue: Queue | None, go_on: Callable[[], None]) -> None:
-    """Go on when the database has answered to all that the queue has asked of it; at once for any other queue."""
-    backing = None if queue is None else queue.backing
-    if isinstance(backing, PgBackingQueue):
-        PgWait(channel, index, go_on).begin(limits.PG_DIRECT_S, backing.when_quiet)
+def when_made(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> None:
+    """Go on when the database has a queue that was declared just now. If it cannot have it, it is not declared."""
+    backing = queue.backing
+    if not isinstance(backing, PgBackingQueue) or backing.is_made():
+        go_on()
+        return
+    vhost = channel.connection.vhost
+    wait = PgWait(channel, index, queue, go_on)
+
+    def made(error: ChannelException | None) -> None:
+        if error is not None and vhost.queues.get(queue.name) is queue:
+            backing.leave_rows()
+            vhost.delete_queue(queue, False, False)
+        wait.over(error)
+
+    wait.begin(2 * limits.PG_QUESTION_S, lambda over: backing.make(made))
+
+
+def when_counted(channel: Channel, index: int, queue: Queue | None, go_on: GoOn) -> None:
+    """Go on when the messages of a queue in PostgreSQL are counted; at once for any other queue."""
+    backing = None if queue is None or queue.crashed else queue.backing
+    if queue is not None and isinstance(backing, PgBackingQueue):
+        PgWait(channel, index, queue, go_on).begin(2 * limits.PG_QUESTION_S, backing.count)
     else:
         go_on()
 
 
-def when_purged(channel: Channel, index: int, queue: Queue | None, go_on: Callable[[], None]) -> None:
-    """Like `when_quiet`, and a long queue is empty by then."""
-    backing = None if queue is None else queue.backing
-    if isinstance(backing, PgBackingQueue):
-        purge = backing.purge_first
-        when_quiet(channel, index, queue, lambda: PgWait(channel, index, go_on).begin(limits.PG_PURGE_S, purge))
-    else:
-        go_on()
+def when_dropped(channel: Channel, index: int, queue: Queue, delete: GoOn, answer: GoOn) -> None:
+    """Delete a queue when the database has dropped it, and answer. If it cannot be dropped, it stays."""
+    backing = queue.backing
+    if not isinstance(backing, PgBackingQueue):
+        delete()
+        answer()
+        return
+    wait = PgWait(channel, index, queue, answer)
+
+    def dropped(error: ChannelException | None) -> None:
+        if error is None and not queue.deleted:
+            delete()
+        wait.over(error)
+
+    wait.begin(limits.PG_REMOVAL_S + 2 * limits.PG_QUESTION_S, lambda over: backing.drop_rows(dropped))
 
 
-def when_looked(channel: Channel, index: int, queue: Queue, go_on: Callable[[], None]) -> bool:
+def when_purged(channel: Channel, index: int, queue: Queue, answer: Callable[[int], None]) -> None:
+    """Answer with how many messages were purged, when they are gone."""
+    backing = queue.backing
+    if not isinstance(backing, PgBackingQueue):
+        answer(queue.purge())
+        return
+    counts: list[int] = []
+    wait = PgWait(channel, index, queue, lambda: answer(counts[0]))
+
+    def purged(count: int, error: ChannelException | None) -> None:
+        counts.append(count)
+        wait.over(error)
+
+    wait.begin(limits.PG_REMOVAL_S + 2 * limits.PG_QUESTION_S, lambda over: backing.purge_all(purged))
+
+
+def when_looked(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> bool:
     """Have one message fetched, then go on. False when this is not a queue in PostgreSQL, or it gives nothing now."""
     backing = queue.backing
     if not isinstance(backing, PgBackingQueue) or queue.paused:
         return False
-    PgWait(channel, index, go_on).begin(limits.PG_GET_S, backing.ask_once)
+    PgWait(channel, index, queue, go_on).begin(limits.PG_GET_S, backing.ask_once)
     return True

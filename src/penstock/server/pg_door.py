@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.backing.postgres_link import PgDoor, PgReceiver, PgUnavailable, PutDone, PutRow, TakenRow
+from penstock.backing.postgres_link import Answered, Looked, PgDoor, PgReceiver, Purged, PutDone, PutRow, TakenRow
+from penstock.errors import ChannelException
+from penstock.server.pg_calls import taken_rows
 from penstock.server.pg_put_lane import PutItem
+from penstock.server.pg_questions import Rows, unavailable
 
 if TYPE_CHECKING:
     from penstock.server.pg_link import ServerPgLink
@@ -44,6 +47,9 @@ class ServerDoor(PgDoor):
         self.is_look_planned = False
         self.is_closing = False
         self.is_closed = False
+        # The lanes do nothing for a queue that is being dropped, and reserve nothing of one that is being purged.
+        self.is_dropping = False
+        self.is_purging = False
         # Put here and not committed.
         self.unsent = 0
         # Ready in the database, as it last said.
@@ -54,15 +60,13 @@ class ServerDoor(PgDoor):
         self.seen: list[int] = []
         # Messages at the head that have expired, to be reserved by number.
         self.expired: list[int] = []
+        # Messages that somebody wants by number.
+        self.numbers: list[int] = []
         self.is_asked = False
-        # Somebody may want messages by number.
-        self.is_looked_at = False
-        # Removed already by a purge that is not answered yet.
-        self.purged_count = 0
         self._step = 0
         self._look_due = False
         # Who gets by hand, and who waits for quiet.
-        self.getters: list[Callable[[], None]] = []
+        self.getters: list[Answered] = []
         self.quiet: list[Callable[[], None]] = []
 
     # --- posted -------------------------------------------------------------------------------------
@@ -84,12 +88,17 @@ class ServerDoor(PgDoor):
             self.is_asked = True
             self._link.work.add(self)
 
-    def ask_once(self, done: Callable[[], None]) -> None:
-        self._link.require_up(self.name)
+    def ask_once(self, done: Answered) -> None:
+        why = self._link.down_why()
+        if why:
+            done(unavailable(self.name, why))
+            return
         self.getters.append(done)
         self._link.work.add(self)
 
-    def when_quiet(self, done: Callable[[], None]) -> None:
+    def _when_quiet(self, done: Callable[[], None]) -> None:
+        """Call `done` when everything that was posted so far has been answered; soon, also when the link is down."""
+
         def puts_are_done(ids: list[int] | None) -> None:
             if self.is_closed or not self._link.is_up():
                 done()
@@ -102,12 +111,68 @@ class ServerDoor(PgDoor):
         else:
             self._link.puts.put(PutItem(self, [], puts_are_done, self._link.now_s()))
 
-    def purge_first(self, done: Callable[[], None]) -> None:
-        self.purged_count = 0
-        if self._link.is_up():
-            self._link.purge_later(self, done)
-        else:
-            done()
+    def make(self, done: Answered) -> None:
+        def made(answer: Rows | ChannelException) -> None:
+            if isinstance(answer, ChannelException):
+                done(answer)
+                return
+            self.queue_id = answer[0][0]
+            done(None)
+
+        self._link.questions.ask(self.name, self._link.calls.use_queue, (self.name,), made)
+
+    def count(self, done: Answered) -> None:
+        def counted(answer: Rows | ChannelException) -> None:
+            if isinstance(answer, ChannelException):
+                done(answer)
+                return
+            self.ready = answer[0][1] if answer else 0
+            done(None)
+
+        calls = self._link.calls
+        self._when_quiet(lambda: self._link.questions.ask(self.name, calls.ready_counts, ([self.name],), counted))
+
+    def purge(self, done: Purged) -> None:
+        def purged(answer: Rows | ChannelException) -> None:
+            self.is_purging = False
+            self._link.work.add(self)
+            if isinstance(answer, ChannelException):
+                done(0, answer)
+                return
+            self.ready = 0
+            done(answer[0][0], None)
+
+        self.is_purging = True
+        self._when_quiet(lambda: self._link.removals.ask(self.name, self._link.calls.purge, (self.name,), purged))
+
+    def drop(self, done: Answered) -> None:
+        def dropped(answer: Rows | ChannelException) -> None:
+            self.is_dropping = False
+            if isinstance(answer, ChannelException):
+                self._link.puts.wake()
+                self._link.work.add(self)
+                done(answer)
+                return
+            self._link.forget(self)
+            done(None)
+
+        self.is_dropping = True
+        calls = self._link.calls
+        self._link.work.when_left(
+            self, lambda: self._link.removals.ask(self.name, calls.drop_queue, (self.name,), dropped)
+        )
+
+    def look(self, from_seq_id: int, count_max: int, bytes_max: int, done: Looked) -> None:
+        def looked(answer: Rows | ChannelException) -> None:
+            rows = [] if isinstance(answer, ChannelException) else taken_rows(answer)
+            self.tell(lambda: done(rows))
+
+        parameters = (self.name, from_seq_id, count_max, bytes_max)
+        self._link.questions.ask(self.name, self._link.calls.browse, parameters, looked)
+
+    def take(self, seq_ids: Sequence[int]) -> None:
+        self.numbers.extend(seq_ids)
+        self._link.work.add(self)
 
     def finalize(self, seq_ids: Sequence[int], note: str | None) -> None:
         if seq_ids:
@@ -135,7 +200,7 @@ class ServerDoor(PgDoor):
         """Whether what is to be done is done in the name of this node's participant."""
         if self.number:
             return True
-        return bool(self.getters or self.expired or self.is_looked_at or (self.is_asked and self.receiver.is_wanted()))
+        return bool(self.getters or self.expired or self.numbers or (self.is_asked and self.receiver.is_wanted()))
 
     def has_work(self) -> bool:
         return bool(
@@ -145,6 +210,7 @@ class ServerDoor(PgDoor):
             or self.unseen
             or self.seen
             or self.expired
+            or self.numbers
             or self.getters
             or self.quiet
         )
@@ -154,6 +220,10 @@ class ServerDoor(PgDoor):
         if rows:
             self._step = 0
         self.tell(lambda: self.receiver.rows_came(rows, asked))
+
+    def numbers_came(self, rows: list[TakenRow]) -> None:
+        self.ready = max(0, self.ready - len(rows))
+        self.tell(lambda: self.receiver.numbers_came(rows))
 
     def looked_in_vain(self) -> bool:
         """Nothing was there: look again later. True when the database is to notify from now on."""
@@ -175,18 +245,23 @@ class ServerDoor(PgDoor):
         self._look_due = False
         if self.receiver.is_wanted():
             self.ask()
+        if self.receiver.is_looked_for():
+            self.tell(self.receiver.may_be_ready)
 
-    def release_waiting(self) -> None:
+    def release_waiting(self, why: str) -> None:
         """Whoever waits for an answer goes on without one."""
         getters, self.getters = self.getters, []
         quiet, self.quiet = self.quiet, []
-        for function in [*getters, *quiet]:
+        for answered in getters:
+            answered(unavailable(self.name, why))
+        for function in quiet:
             function()
 
     def session_lost(self) -> None:
         """The session that held this node's number is gone."""
         self.is_attached = self.is_waiting = False
-        self.release_waiting()
+        self.numbers.clear()
+        self.release_waiting("the connection was lost")
         if not self.is_closing:
             self.tell(self.receiver.link_lost)
 
@@ -204,44 +279,11 @@ class ServerDoor(PgDoor):
     def is_congested(self) -> bool:
         return self._link.puts.waiting_bytes > limits.PG_OUTBOX_BYTES_HIGH
 
-    # --- direct ---------------------------------------------------------------------------------------
-
-    def refresh(self) -> None:
-        found = self._link.direct.rows(self.name, self._link.calls.ready_counts, ([self.name],))
-        self.ready = self.purged_count + (found[0][1] if found else 0)
-
-    def take(self, seq_ids: Sequence[int]) -> list[TakenRow]:
-        if not self.number:
-            return []
-        try:
-            return self._link.direct.taken(
-                self.name, self._link.calls.reserve_ids, (self.name, list(seq_ids), self.number)
-            )
-        except PgUnavailable:
-            return []
-
-    def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> list[TakenRow]:
-        if not self.is_looked_at:
-            # Who takes by number what it sees needs this node to be attached.
-            self.is_looked_at = True
-            self._link.work.add(self)
-        return self._link.direct.taken(
-            self.name, self._link.calls.browse, (self.name, from_seq_id, min(count_max, 10_000), bytes_max)
-        )
-
-    def purge(self, held: Sequence[int]) -> int:
-        self._link.require_up(self.name)
-        if held:
-            self._link.direct.rows(self.name, self._link.calls.requeue, (self.name, list(held), self.number, True))
-        purged = int(self._link.direct.rows(self.name, self._link.calls.purge, (self.name,))[0][0])
-        self.ready = 0
-        purged += self.purged_count
-        self.purged_count = 0
-        return purged
-
-    def drop(self) -> None:
-        self._link.drop(self.name)
+    # --- the end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
         self.is_closing = True
         self._link.work.add(self)
+
+    def leave(self) -> None:
+        self._link.forget(self)

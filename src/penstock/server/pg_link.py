@@ -1,4 +1,4 @@
-"""The broker's link to the PostgreSQL that holds queues: three lanes on the loop, and a connection for direct calls."""
+"""The broker's link to the PostgreSQL that holds queues: three lanes on the loop, and connections for questions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
-from penstock.backing.postgres_link import PgDoor, PgLink, PgReceiver, PgUnavailable
-from penstock.errors import StartupError
+from penstock import limits
+from penstock.backing.postgres_link import PgDoor, PgLink, PgReceiver
+from penstock.errors import ChannelException, StartupError
 from penstock.pg import install as schemas
 from penstock.server.pg_calls import PgCalls
-from penstock.server.pg_connect import connect, full_conninfo, one_line
-from penstock.server.pg_direct import DirectCalls, unavailable
+from penstock.server.pg_connect import full_conninfo, one_line
 from penstock.server.pg_door import Run, ServerDoor
 from penstock.server.pg_lane import Lane
 from penstock.server.pg_listen_lane import ListenLane
 from penstock.server.pg_put_lane import PutLane
+from penstock.server.pg_questions import Questions, unavailable
 from penstock.server.pg_work_lane import WorkLane
 
 log = logging.getLogger("penstock.postgres")
@@ -44,9 +44,11 @@ class ServerPgLink(PgLink):
         self.puts = PutLane(self._conninfo, self.calls)
         self.work = WorkLane(self._conninfo, self.calls)
         self._ears = ListenLane(self._conninfo, self.calls, self.work, lambda: list(self.doors.values()), self.now_s)
-        self.direct = DirectCalls(self._conninfo, self.down_why)
+        self.questions = Questions(
+            self._conninfo, "question", limits.PG_QUESTIONS_MAX, limits.PG_QUESTION_S, self.down_why
+        )
+        self.removals = Questions(self._conninfo, "removal", limits.PG_REMOVALS_MAX, limits.PG_REMOVAL_S, self.down_why)
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def lanes(self) -> list[Lane]:
@@ -61,7 +63,7 @@ class ServerPgLink(PgLink):
     def is_up(self) -> bool:
         return not self.down_why()
 
-    def require_up(self, queue: str) -> None:
+    def _require_up(self, queue: str) -> None:
         why = self.down_why()
         if why:
             raise unavailable(queue, why)
@@ -106,11 +108,10 @@ class ServerPgLink(PgLink):
     async def _end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        await self.questions.stop()
+        await self.removals.stop()
         for lane in self.lanes:
             await lane.stop()
-        self.direct.close()
 
     def abandon(self) -> None:
         """Let go of everything as a crash would; for tests."""
@@ -118,7 +119,8 @@ class ServerPgLink(PgLink):
             self._timer.cancel()
         for lane in self.lanes:
             lane.abandon()
-        self.direct.close()
+        self.questions.abandon()
+        self.removals.abandon()
         self.doors.clear()
 
     def _tick(self) -> None:
@@ -127,39 +129,30 @@ class ServerPgLink(PgLink):
         for door in list(self.doors.values()):
             door.tick()
 
-    def purge_later(self, door: ServerDoor, done: Callable[[], None]) -> None:
-        """Remove what is ready, on a connection of its own: a long queue takes its time, and nobody waits for it."""
-        task = self.loop.create_task(self._purge(door, done), name="penstock-pg-purge")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _purge(self, door: ServerDoor, done: Callable[[], None]) -> None:
-        try:
-            conninfo = make_conninfo(self._conninfo, application_name="penstock broker purge")
-            async with await connect(conninfo) as connection:
-                await connection.execute("SET statement_timeout = 0")
-                found = await (await connection.execute(self.calls.purge, (door.name,))).fetchone()
-                door.purged_count += 0 if found is None else found[0]
-        except psycopg.Error as error:
-            log.error("queue %s cannot be purged: %s", ascii(door.name), one_line(error))
-        done()
-
     # --- queues ---------------------------------------------------------------------------------------
 
     def open(self, name: str, is_new: bool, receiver: PgReceiver, run: Run) -> PgDoor:
         assert name not in self.doors, "a queue is opened once"
-        queue_id = int(self.direct.rows(name, self.calls.use_queue, (name,))[0][0]) if is_new else 0
-        door = ServerDoor(self, name, queue_id, receiver, run)
+        if is_new:
+            self._require_up(name)
+        door = ServerDoor(self, name, 0, receiver, run)
         self.doors[name] = door
         return door
 
+    def forget(self, door: ServerDoor) -> None:
+        """Nothing more is to be done for this queue."""
+        if self.doors.get(door.name) is door:
+            del self.doors[door.name]
+        door.is_closed = True
+        self.puts.forget(door)
+        self.work.forget(door)
+
     def drop(self, name: str) -> None:
-        door = self.doors.pop(name, None)
+        door = self.doors.get(name)
         if door is not None:
-            door.is_closed = True
-            self.puts.forget(door)
-            self.work.forget(door)
-        try:
-            self.direct.rows(name, self.calls.drop_queue, (name,))
-        except PgUnavailable as error:
-            log.error("a deleted queue stays in PostgreSQL: %s", ascii(error.reply_text))
+            door.drop(_dropped)
+
+
+def _dropped(error: ChannelException | None) -> None:
+    if error is not None:
+        log.error("a deleted queue stays in PostgreSQL: %s", ascii(error.reply_text))

@@ -96,16 +96,21 @@ class PutLane(Lane):
         self.wake()
         while True:
             await self.woken(connection)
-            while self._waiting:
-                self._in_flight = self._batch()
+            self._in_flight = self._batch()
+            while self._in_flight:
                 await self._put(connection, self._in_flight)
-                self._in_flight = []
+                self._in_flight = self._batch()
 
     def _batch(self) -> list[PutItem]:
+        """What is put next. For a queue that is being dropped nothing is: it would be made again."""
         batch: list[PutItem] = []
+        held_back: list[PutItem] = []
         rows = size = 0
         while self._waiting:
             item = self._waiting[0]
+            if item.door.is_dropping:
+                held_back.append(self._waiting.popleft())
+                continue
             if batch and (
                 rows + len(item.rows) > limits.PG_BATCH_ROWS_MAX or size + item.bytes > limits.PG_BATCH_BYTES_MAX
             ):
@@ -113,7 +118,13 @@ class PutLane(Lane):
             rows += len(item.rows)
             size += item.bytes
             batch.append(self._waiting.popleft())
+        self._waiting.extendleft(reversed(held_back))
         return batch
+
+    def _hold_back(self, batch: list[PutItem]) -> list[PutItem]:
+        """Have what is for queues that are being dropped wait on; the rest."""
+        self._waiting.extendleft(reversed([item for item in batch if item.door.is_dropping]))
+        return [item for item in batch if not item.door.is_dropping]
 
     async def _put(self, connection: Connection, batch: list[PutItem]) -> None:
         ids: list[int] | None
@@ -126,6 +137,10 @@ class PutLane(Lane):
             if error.sqlstate == QUEUE_IS_GONE:
                 for item in batch:
                     item.door.queue_id = 0
+                self._in_flight = [item for item in self._in_flight if not item.door.is_dropping]
+                batch = self._hold_back(batch)
+                if not batch:
+                    return
             doors = list(dict.fromkeys([item.door for item in batch]))
             if len(doors) > 1:
                 for door in doors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -40,6 +41,8 @@ class WorkLane(Lane):
         # Queues with work, in the order of their turn.
         self._busy: dict[ServerDoor, None] = {}
         self._at_work: ServerDoor | None = None
+        # What is to be done when the lane has left a queue.
+        self._when_left: dict[ServerDoor, Callable[[], None]] = {}
         # All that have a number, for the loss of the session.
         self._attached: dict[ServerDoor, None] = {}
         # Numbers whose locks this session does not need any more.
@@ -50,19 +53,32 @@ class WorkLane(Lane):
             self._busy[door] = None
             self.wake()
 
+    def when_left(self, door: ServerDoor, function: Callable[[], None]) -> None:
+        """Call it when nothing of this lane is under way for the queue, which is at once most of the time."""
+        if self._at_work is door:
+            self._when_left[door] = function
+        else:
+            function()
+
+    def _leave(self) -> None:
+        door, self._at_work = self._at_work, None
+        function = None if door is None else self._when_left.pop(door, None)
+        if function is not None:
+            function()
+
     def forget(self, door: ServerDoor) -> None:
         """The queue is gone."""
         self._busy.pop(door, None)
         if self._attached.pop(door, door) is None and door.is_attached:
             self._leaving.append(door.number)
             self.wake()
-        door.release_waiting()
+        door.release_waiting("the queue was deleted")
 
     def is_quiet(self) -> bool:
         return not self._busy and self._at_work is None
 
     def lost(self) -> None:
-        self._at_work = None
+        self._leave()
         # The locks went with the session.
         self._leaving.clear()
         for door in list(self._attached):
@@ -97,9 +113,12 @@ class WorkLane(Lane):
                 if door.is_closed:
                     self._attached.pop(door, None)
                     continue
+                if door.is_dropping:
+                    # It is added again if it stays.
+                    continue
                 self._at_work = door
                 await self._serve_door(connection, door)
-                self._at_work = None
+                self._leave()
 
     async def _serve_door(self, connection: Connection, door: ServerDoor) -> None:
         try:
@@ -122,10 +141,10 @@ class WorkLane(Lane):
             if is_lost(connection, error):
                 raise
             log.error("PostgreSQL has refused work for queue %s: %s", ascii(door.name), one_line(error))
-            door.release_waiting()
+            door.release_waiting(one_line(error))
             asyncio.get_running_loop().call_later(PAUSE_S, self.add, door)
         else:
-            if door.has_work():
+            if door.has_work() and not door.is_purging:
                 self.add(door)
 
     async def _attach(self, connection: Connection, door: ServerDoor) -> None:
@@ -173,6 +192,10 @@ class WorkLane(Lane):
         if expired:
             cursor = await connection.execute(self._calls.reserve_ids, (door.name, expired, door.number), binary=True)
             door.rows_came(taken_rows(await cursor.fetchall()), len(expired))
+        await self._reserve_numbers(connection, door)
+        if door.is_purging:
+            # It is added again when that is over.
+            return
         receiver = door.receiver
         getters, door.getters = door.getters, []
         count = len(getters)
@@ -191,8 +214,8 @@ class WorkLane(Lane):
             door.getters.extend(getters)
             raise
         door.rows_came(rows, count)
-        for function in getters:
-            function()
+        for answered in getters:
+            answered(None)
         if not rows and receiver.is_wanted():
             if door.looked_in_vain():
                 await connection.execute(self._calls.set_waiting, (door.number, True))
@@ -201,12 +224,18 @@ class WorkLane(Lane):
             await connection.execute(self._calls.set_waiting, (door.number, False))
             door.is_waiting = False
 
+    async def _reserve_numbers(self, connection: Connection, door: ServerDoor) -> None:
+        numbers, door.numbers = door.numbers, []
+        if numbers and not door.is_purging:
+            cursor = await connection.execute(self._calls.reserve_ids, (door.name, numbers, door.number), binary=True)
+            door.numbers_came(taken_rows(await cursor.fetchall()))
+
     async def _detach(self, connection: Connection, door: ServerDoor) -> None:
         if door.number:
             await connection.execute(self._calls.detach, (door.number,))
         door.is_closed = True
         self._attached.pop(door, None)
-        door.release_waiting()
+        door.release_waiting("the queue was closed")
 
     async def _value(self, connection: Connection, call: Any, parameters: tuple[Any, ...]) -> int:
         found = await (await connection.execute(call, parameters)).fetchone()

@@ -13,7 +13,7 @@ from penstock.broker.users import CONFIGURE, READ, WRITE
 from penstock.errors import not_found
 from penstock.queues.queue import Queue
 from penstock.server.channel import Channel
-from penstock.server.pg_answers import when_purged, when_quiet
+from penstock.server.pg_answers import when_counted, when_dropped, when_made, when_purged
 from penstock.wire import methods
 
 log = logging.getLogger("penstock.queue")
@@ -42,11 +42,20 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
     queue.offer()
     if queue.lifetime is not None:
         queue.lifetime.used()
-    when_quiet(channel, method.INDEX, queue, lambda: _declared(channel, method, queue))
+    index = method.INDEX
+    when_made(
+        channel,
+        index,
+        queue,
+        lambda: when_counted(channel, index, queue, lambda: _declared(channel, method, queue)),
+    )
 
 
 def _declared(channel: Channel, method: methods.QueueDeclare, queue: Queue) -> None:
-    queue.backing.refresh()
+    if queue.deleted:
+        # By somebody else, while the database was asked: it is declared behind that.
+        queue_declare(channel, method)
+        return
     answer = methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count())
     channel.answer(answer, method.no_wait, lasting=queue.durable and not method.passive)
 
@@ -83,24 +92,30 @@ def queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     name = queue_name(channel, method.queue)
     connection.user.require(CONFIGURE, "queue", name, vhost.name)
     found = vhost.queues.get(name)
-    is_certain = not method.if_unused and not method.if_empty
-    wait = when_purged if is_certain else when_quiet
     if found is not None:
-        # Not theirs to purge: refused here.
+        # Not theirs to delete: refused before anything is asked.
         vhost.queue(name, connection, even_crashed=True).offer()
-    wait(channel, method.INDEX, found, lambda: _delete(channel, method, name))
+    when_counted(channel, method.INDEX, found, lambda: _delete(channel, method, name))
 
 
 def _delete(channel: Channel, method: methods.QueueDelete, name: str) -> None:
     connection = channel.connection
     vhost = connection.vhost
-    deleted = 0
-    if name in vhost.queues:
-        queue = vhost.queue(name, connection, even_crashed=True)
-        if not queue.crashed:
-            queue.backing.refresh()
-        deleted = vhost.delete_queue(queue, method.if_unused, method.if_empty)
-    channel.answer(methods.QueueDeleteOk(deleted), method.no_wait)
+    if name not in vhost.queues:
+        channel.answer(methods.QueueDeleteOk(0), method.no_wait)
+        return
+    queue = vhost.queue(name, connection, even_crashed=True)
+    vhost.check_deletable(queue, method.if_unused, method.if_empty)
+    counts: list[int] = []
+
+    def delete() -> None:
+        counts.append(vhost.delete_queue(queue, False, False))
+
+    def answer() -> None:
+        # Nothing is counted when somebody else has deleted it meanwhile.
+        channel.answer(methods.QueueDeleteOk(counts[0] if counts else 0), method.no_wait)
+
+    when_dropped(channel, method.INDEX, queue, delete, answer)
 
 
 def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
@@ -109,13 +124,12 @@ def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     connection.user.require(READ, "queue", name, connection.vhost.name)
     queue = connection.vhost.queue(name, connection)
     queue.offer()
-    when_purged(channel, method.INDEX, queue, lambda: _purge(channel, method, queue))
 
+    def answer(purged: int) -> None:
+        if not method.no_wait:
+            channel.send(methods.QueuePurgeOk(purged))
 
-def _purge(channel: Channel, method: methods.QueuePurge, queue: Queue) -> None:
-    purged = 0 if queue.deleted or queue.crashed else queue.purge()
-    if not method.no_wait:
-        channel.send(methods.QueuePurgeOk(purged))
+    when_purged(channel, method.INDEX, queue, answer)
 
 
 def queue_bind(channel: Channel, method: methods.QueueBind) -> None:

@@ -25,7 +25,9 @@ from types import TracebackType
 from typing import TypeVar
 from urllib.parse import quote
 
+from penstock.backing.postgres import PgBackingQueue
 from penstock.config import Config
+from penstock.errors import ChannelException
 from penstock.server.server import Server
 from penstock.server.syncers import ThreadSyncer
 from penstock.testing.faults import BrokerFaults
@@ -128,14 +130,25 @@ class Broker:
 
     def queue_depth(self, name: str, vhost: str = "/") -> int:
         """How many messages are ready in a queue; raises KeyError when there is no such queue."""
+        counted: Future[int] = Future()
 
-        def count(server: Server) -> int:
+        def count(server: Server) -> None:
             queue = server.broker.vhosts[vhost].queues[name]
-            # Others may have a hand in it.
-            queue.backing.refresh()
-            return len(queue)
 
-        return self.call(count)
+            def done(error: ChannelException | None) -> None:
+                if error is None:
+                    counted.set_result(len(queue))
+                else:
+                    counted.set_exception(error)
+
+            if isinstance(queue.backing, PgBackingQueue):
+                # Others may have a hand in it.
+                queue.backing.count(done)
+            else:
+                done(None)
+
+        self.call(count)
+        return counted.result(START_S)
 
     def call(self, function: Callable[[Server], T]) -> T:
         """Run a function on the broker's thread and return what it returns. Any thread may call."""
