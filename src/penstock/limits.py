@@ -23,7 +23,7 @@ CHANNELS_MAX: Final = 2_047
 HEARTBEAT_S: Final = 60
 # A whole handshake, from the first byte to connection.open.
 HANDSHAKE_S: Final = 10.0
-# Wait for close-ok before the socket is dropped.
+# Wait for close-ok, or after our own for the client to hang up, before the socket is dropped.
 CLOSE_OK_S: Final = 3.0
 # A short string's length is one octet.
 SHORT_STRING_BYTES_MAX: Final = 255

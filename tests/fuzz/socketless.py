@@ -75,6 +75,10 @@ class MemoryTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._closing
 
+    def write_eof(self) -> None:
+        # The client hangs up as soon as it has read the end.
+        self.close()
+
     def close(self) -> None:
         if not self._closing:
             self._closing = True

@@ -119,6 +119,35 @@ def test_an_exclusive_queue_goes_with_its_connection(farewell: str, broker: Brok
     wait_until(lambda: has_queue(broker, "mine") == (farewell == "close"), "the queue is gone")
 
 
+def test_what_follows_a_client_s_close_is_read_and_thrown_away(either_broker: Broker, connect: Connect) -> None:
+    """A reset in the middle of that keeps a client from ever seeing its close-ok."""
+    broker = either_broker
+    client, other = connect(broker), connect(broker)
+    client.declare(1, "mine", exclusive=True)
+    client.declare(1, "q")
+    client.send(0, commands.Connection.Close(200, "done", 0, 0))
+    client.expect(commands.Connection.CloseOk)
+    assert client.receive_bytes() == b""
+    for _ in range(3):
+        client.publish(1, "q", *[b"too late"] * 1_000)
+    assert client.socket.recv(1) == b""
+    # Although it has not hung up, everything of it is gone.
+    assert other.declare(1, "mine") == "mine"
+    assert broker.queue_depth("q") == 0
+    client.drop()
+    wait_until(lambda: connection_count(broker) == 1, "it is gone")
+
+
+def test_what_is_no_amqp_gets_our_header_however_much_of_it_comes(either_broker: Broker, dial: Connect) -> None:
+    client = dial(either_broker)
+    client.socket.sendall(b"GET / HTTP/1.1\r\n")
+    assert client.receive_bytes() == b"AMQP\x00\x00\x09\x01"
+    assert client.receive_bytes() == b""
+    for _ in range(3):
+        client.socket.sendall(b"x" * 10_000)
+    assert client.socket.recv(1) == b""
+
+
 def test_an_auto_delete_queue_goes_with_its_last_consumer(broker: Broker, connect: Connect) -> None:
     first, second = connect(broker), connect(broker)
     first.declare(1, "q", auto_delete=True)

@@ -66,6 +66,9 @@ class Connection(asyncio.Protocol):
         self.opened = False
         # True from the moment that connection.close was sent or received.
         self.closing = False
+        # True once our last word is written: what comes is read and thrown away until the client hangs up.
+        self.is_finished = False
+        self._is_released = False
         self._handshake = Handshake(self)
         self._reader = FrameReader(self)
         self._heartbeat = Heartbeat(self)
@@ -110,10 +113,7 @@ class Connection(asyncio.Protocol):
         if self._close_timer is not None:
             self._close_timer.cancel()
         try:
-            for channel in list(self.channels.values()):
-                channel.release()
-            self.channels.clear()
-            self.broker.connection_closed(self)
+            self._release()
         finally:
             # What belongs to the connection does not lead back to it: it is freed by reference counting.
             self._heartbeat.close()
@@ -123,6 +123,15 @@ class Connection(asyncio.Protocol):
             self._confirming.clear()
             self.server.connection_closed(self)
         self.server.arm_expiry()
+
+    def _release(self) -> None:
+        """Give back what the client held: its consumers, what it has not acknowledged, its exclusive queues."""
+        for channel in list(self.channels.values()):
+            channel.release()
+        self.channels.clear()
+        if not self._is_released:
+            self._is_released = True
+            self.broker.connection_closed(self)
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -142,6 +151,9 @@ class Connection(asyncio.Protocol):
             channel.update_interest()
 
     def stop_reading(self, reason: str) -> None:
+        if self.is_finished:
+            # It is read to its end.
+            return
         if not self._read_stops and self._transport is not None:
             self._transport.pause_reading()
         self._read_stops.add(reason)
@@ -217,7 +229,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         self._heartbeat.spoke()
         transport = self._transport
-        if transport is not None:
+        if transport is not None and not self.is_finished:
             transport.write(data)
             # A closing connection is read on: see `close_with`.
             if not self._writable and not self.closing and transport.get_write_buffer_size() > limits.OUTPUT_BYTES_MAX:
@@ -290,7 +302,7 @@ class Connection(asyncio.Protocol):
     # --- input ----------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None:
+        if self._transport is None or self.is_finished:
             return
         self._heartbeat.heard()
         try:
@@ -367,15 +379,28 @@ class Connection(asyncio.Protocol):
         self.closing = True
         # What is due to the client goes before close-ok: nothing may follow that.
         self._flush_confirms()
+        # Exclusive queues are gone when the client hears that its connection is closed, as in RabbitMQ.
+        self._release()
         self.send(0, methods.ConnectionCloseOk())
         self._finish()
 
     def _finish(self) -> None:
-        """Everything is said: write it and close."""
+        """Everything is said: write it, and read on until the client hangs up, for a limited time.
+
+        To close now would reset the connection if the client has sent anything behind its own close, and the client
+        might never see our last word.
+        """
         self.flush()
+        self.is_finished = True
+        self._handshake.stop()
+        self._heartbeat.stop()
+        self._reader.clear()
+        for reason in list(self._read_stops):
+            self.resume_reading(reason)
         self._drop_later()
-        if self._transport is not None:
-            self._transport.close()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write_eof()
 
     def _drop_later(self) -> None:
         """A client that does not read must not keep its connection for ever."""
@@ -383,7 +408,7 @@ class Connection(asyncio.Protocol):
             self._close_timer = self.server.loop.call_later(limits.CLOSE_OK_S, self.drop)
 
     def finish_soon(self) -> None:
-        """Close once what was sent is written; for answers before a connection exists."""
+        """End the connection once what was sent is written; for answers before a connection exists."""
         self.closing = True
         self._finish()
 

@@ -34,11 +34,14 @@ class Heartbeat:
         if interval_s > 0:
             self._arm()
 
-    def close(self) -> None:
-        """The connection is gone."""
+    def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self.stop()
         del self._connection
 
     def heard(self) -> None:

@@ -144,7 +144,7 @@ class Server:
         self._stopping = True
         await self._close_doors()
         for connection in list(self.connections):
-            if connection.opened:
+            if connection.opened and not connection.is_finished:
                 connection.close_with(AmqpError(320, "broker forced connection closure with reason 'shutdown'"), 0)
             else:
                 connection.drop()

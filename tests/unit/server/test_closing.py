@@ -72,3 +72,32 @@ def test_the_memory_alarm_leaves_a_closing_connection_alone(bench: Bench) -> Non
     assert bench.server.broker.memory_alarm.active
     assert client.read() == []
     assert not client.transport.is_paused
+
+
+def test_a_client_that_does_not_hang_up_after_close_ok_is_cut_off(bench: Bench) -> None:
+    client = bench.client()
+    client.transport.hangs_up = False
+    assert [type(answer) for answer in client.call(Connection.Close(200, "bye", 0, 0), channel=0)] == [
+        Connection.CloseOk
+    ]
+    assert client.connection.is_finished
+    client.transport_data(b"no frame at all")
+    client.connection.send_raw(b"nothing is said after close-ok")
+    bench.loop.run()
+    assert not client.transport.written
+    assert not client.transport.is_closing()
+    timers = [timer for timer in bench.loop.live_timers() if timer.call == client.connection.drop]
+    assert len(timers) == 1
+    timers[0].call()
+    bench.loop.run()
+    assert client.connection not in bench.server.connections
+
+
+def test_a_connection_that_is_over_is_read_whatever_kept_it_from_being_read(bench: Bench) -> None:
+    client = bench.client()
+    client.transport.hangs_up = False
+    client.connection.stop_reading("alarm")
+    client.call(Connection.Close(200, "bye", 0, 0), channel=0)
+    assert not client.transport.is_paused
+    client.connection.stop_reading("flow")
+    assert not client.transport.is_paused

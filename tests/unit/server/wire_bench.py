@@ -53,6 +53,8 @@ class MemoryTransport(asyncio.Transport):
         self.is_paused = False
         # What the client has not read, as the server is told.
         self.unread_bytes = 0
+        # False: the client stays when the server has said its last word.
+        self.hangs_up = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
@@ -71,6 +73,10 @@ class MemoryTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self._closing
+
+    def write_eof(self) -> None:
+        if self.hangs_up:
+            self.close()
 
     def close(self) -> None:
         if not self._closing:
