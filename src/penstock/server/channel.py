@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -17,7 +18,6 @@ from penstock.message import FRAME_END, Entry, Envelope
 from penstock.queues.confirms import ConfirmLedger, ConfirmSink
 from penstock.queues.unacked import Span, Unacked
 from penstock.server.ack_timeouts import AckTimeouts
-from penstock.server.awaited_answer import AwaitedAnswer
 from penstock.server.delivery import DeliveryEncoder
 from penstock.server.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.subscription import Subscription
@@ -91,10 +91,15 @@ class Channel(ConfirmSink, ReplyReceiver):
         log = self.connection.broker.log
         if no_wait:
             return
-        if log is None or not lasting or log.is_durable():
+        waiting = self.connection.definition_answers
+        if log is None or (not waiting and (not lasting or log.is_durable())):
             self.send(method)
         else:
-            AwaitedAnswer(self, method).wait_with(log.when_durable)
+            waiting.wait(log, partial(self._send_if_open, method))
+
+    def _send_if_open(self, method: methods.Method) -> None:
+        if not self.closing:
+            self.send(method)
 
     def send_return(self, envelope: Envelope, body: bytes) -> None:
         """An unroutable mandatory message goes back."""

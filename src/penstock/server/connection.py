@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock import limits
@@ -19,6 +20,7 @@ from penstock.files import is_temporary
 from penstock.queues.queue import Queue
 from penstock.server.awaited_answer import DISK
 from penstock.server.channel import Channel
+from penstock.server.definition_answers import DEFINITIONS, DefinitionAnswers
 from penstock.server.handshake import Handshake
 from penstock.server.heartbeat import Heartbeat
 from penstock.server.reader import FrameReader
@@ -33,7 +35,7 @@ log = logging.getLogger("penstock.connection")
 OUT_BYTES_FLUSH = 256 * 1024
 # Why what has arrived is not even parsed: the client does not read its answers, or an answer waits for the disk.
 OUTPUT = "output"
-PARSE_STOPS = frozenset((OUTPUT, DISK))
+PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS))
 
 
 class Connection(asyncio.Protocol):
@@ -82,6 +84,7 @@ class Connection(asyncio.Protocol):
         self.parsing_stopped = False
         self._writable = True
         self._partial_bytes = 0
+        self.definition_answers = DefinitionAnswers(self)
         # Channels with notified consumers, in the order of their turn; whether the scheduler knows.
         self._working: deque[Channel] = deque()
         self._scheduled = False
@@ -119,6 +122,7 @@ class Connection(asyncio.Protocol):
             self._heartbeat.close()
             self._handshake.close()
             self._reader.close()
+            self.definition_answers.close()
             self._working.clear()
             self._confirming.clear()
             self.server.connection_closed(self)
@@ -177,6 +181,9 @@ class Connection(asyncio.Protocol):
             self.parsing_stopped = False
             # What the reader had left when it stopped.
             self.server.loop.call_soon(self.data_received, b"")
+
+    def is_parsing_stopped_only_by(self, reason: str) -> bool:
+        return not self.closing and self._read_stops & PARSE_STOPS == {reason}
 
     def may_be_silent(self) -> bool:
         """True while we do not read for reasons of our own; a client that does not read us has no such excuse."""
@@ -350,6 +357,26 @@ class Connection(asyncio.Protocol):
         log.info("channel %d of %s closed: %s", channel.number, self.peer, ascii(error.reply_text))
         self.forget_channel(channel)
         self.send(channel.number, methods.ChannelClose(error.reply_code, text(error), index >> 16, index & 0xFFFF))
+
+    def refuse_channel(self, channel: Channel, error: AmqpError, index: int) -> None:
+        """A method's answer is an error that closes its channel; behind the answers that wait, if some do."""
+        log = self.broker.log
+        if self.definition_answers and log is not None:
+            self.definition_answers.wait(log, partial(self._close_open_channel, channel, error, index), is_error=True)
+        else:
+            self.close_channel(channel, error, index)
+
+    def _close_open_channel(self, channel: Channel, error: AmqpError, index: int) -> None:
+        if not channel.closing:
+            self.close_channel(channel, error, index)
+
+    def refuse(self, error: AmqpError, index: int) -> None:
+        """A method's answer is an error that closes the connection; behind the answers that wait, if some do."""
+        log = self.broker.log
+        if self.definition_answers and log is not None:
+            self.definition_answers.wait(log, partial(self.close_with, error, index), is_error=True)
+        else:
+            self.close_with(error, index)
 
     def forget_channel(self, channel: Channel) -> None:
         """Release what the channel holds; its number stays taken until the close is complete."""

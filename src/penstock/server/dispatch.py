@@ -118,9 +118,9 @@ def on_channel_frame(connection: Connection, kind: int, number: int, data: bytes
             index = int.from_bytes(data[start : start + 4], "big")
             handle(channel, methods.decode_method(data, start, stop))
     except ChannelException as error:
-        connection.close_channel(channel, error, index)
+        connection.refuse_channel(channel, error, index)
     except AmqpError as error:
-        connection.close_with(error, index)
+        connection.refuse(error, index)
 
 
 def handle(channel: Channel, method: methods.Method) -> None:

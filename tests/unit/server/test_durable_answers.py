@@ -127,6 +127,57 @@ def test_many_changes_of_many_clients_share_a_sync(bench: DurableBench) -> None:
     assert bench.syncer.request_count == before + 1
 
 
+def test_changes_that_one_client_sends_without_waiting_share_a_sync_and_are_answered_in_order(
+    bench: DurableBench, client: Client
+) -> None:
+    set_up(bench, client)
+    before = bench.syncer.request_count
+    sent: list[base.Frame] = [
+        commands.Queue.Declare(0, "one", durable=True),
+        # What does not last keeps its place.
+        commands.Queue.Declare(0, "transient"),
+        commands.Exchange.Declare(0, "y", durable=True),
+        commands.Queue.Bind(0, "one", "y", "key"),
+        commands.Queue.Declare(0, "one", passive=True),
+        commands.Exchange.Bind(0, "x", "y", "key"),
+        commands.Exchange.Unbind(0, "x", "y", "key"),
+        commands.Queue.Unbind(0, "one", "y", "key"),
+        commands.Queue.Delete(0, "one"),
+        commands.Exchange.Delete(0, "y"),
+    ]
+    client.send(*sent, commands.Basic.Qos(0, 1), commands.Queue.Declare(0, "behind", durable=True))
+    assert client.read() == []
+    bench.sync()
+    assert names(client.read()) == [f"{each.name}Ok" for each in sent] + ["Basic.QosOk"]
+    assert bench.syncer.request_count == before + 2
+    bench.sync()
+    assert names(client.read()) == ["Queue.DeclareOk"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "close"),
+    [
+        (commands.Queue.Bind(0, "q", "no such exchange", "key"), "Channel.Close"),
+        (commands.Exchange.Declare(0, "z", "no such type"), "Connection.Close"),
+    ],
+    ids=["of the channel", "of the connection"],
+)
+def test_an_error_waits_behind_the_answers_before_it(
+    bad: base.Frame, close: str, bench: DurableBench, client: Client
+) -> None:
+    set_up(bench, client)
+    client.send(
+        commands.Queue.Declare(0, "one", durable=True),
+        commands.Queue.Declare(0, "two", durable=True),
+        bad,
+        commands.Queue.Declare(0, "three", durable=True),
+    )
+    assert client.read() == []
+    bench.sync()
+    assert names(client.read()) == ["Queue.DeclareOk", "Queue.DeclareOk", close]
+    assert "three" not in bench.vhost.queues
+
+
 def test_a_client_that_waits_for_the_disk_is_not_taken_for_dead(bench: DurableBench, client: Client) -> None:
     client.connection.start_heartbeat(1.0)
     client.send(commands.Queue.Declare(0, "q", durable=True))
