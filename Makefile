@@ -26,7 +26,7 @@ CACHE := XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate format clean
+.PHONY: help run test check static lint types generated tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate mutants format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,7 +56,7 @@ tidy: $(VENV)/dev.stamp
 	$(PY) -m pytest -q tests/test_import_direction.py tests/test_tidy.py
 
 unit: $(VENV)/dev.stamp
-	$(PYTEST) -q -m "not slow" tests/unit tests/contract tests/property $(ARGS)
+	$(PYTEST) -q -m "not slow" tests/unit tests/contract tests/property tests/mutants $(ARGS)
 
 bench: $(VENV)/dev.stamp ## Measure against rabbitmq-server; tables and plots go to benches/results
 	$(PY) -m benches $(ARGS)
@@ -82,6 +82,9 @@ crash: $(VENV)/dev.stamp ## Kill a broker under load CYCLES times (30) and check
 simulate: $(VENV)/dev.stamp ## Run SEEDS (2000) simulated nodes from seed FIRST (0) on: crashes, torn writes, full disks
 	$(PY) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 	$(PY) -m tests.simulation.features --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+mutants: $(VENV)/dev.stamp ## Put known bugs into a copy of the source, one at a time: the tests must notice each (ARGS="--only 'ack*'")
+	$(CACHE) $(PY) -m tests.mutants $(ARGS)
 
 format: $(VENV)/dev.stamp ## Format the code and repair what ruff can repair
 	$(PY) -m ruff check --fix

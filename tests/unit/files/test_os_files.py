@@ -14,7 +14,7 @@ import pytest
 
 from penstock import os_files
 from penstock.files import FolderLocked, write_all
-from penstock.os_files import OsFiles, sync_descriptor
+from penstock.os_files import OsFile, OsFiles, sync_descriptor
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX system")
 
@@ -95,6 +95,29 @@ def test_a_released_lock_is_free_although_a_child_has_a_copy(tmp_path: Path, mon
     assert len(copies) == 2
     for descriptor in copies:
         os.close(descriptor)
+
+
+def test_a_sync_asks_the_system_and_passes_its_error_on() -> None:
+    """A pipe cannot be synced: without an error nothing was asked."""
+    ours, other = os.pipe()
+    file = OsFile("pipe", ours)
+    try:
+        with pytest.raises(OSError, match="Invalid argument"):
+            file.fdatasync()
+    finally:
+        file.close()
+        os.close(other)
+
+
+@posix
+def test_a_folder_is_synced_through_a_descriptor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    files = OsFiles(tmp_path)
+    files.make_dir("x/y")
+    files.sync_dir("x/y")
+    files.sync_dir("")
+    assert synced == [(tmp_path / "x/y").stat().st_ino, tmp_path.stat().st_ino]
 
 
 def test_a_file_has_a_descriptor_until_it_is_closed(tmp_path: Path) -> None:
