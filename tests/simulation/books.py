@@ -50,8 +50,8 @@ class Message:
         self.unit = unit
         self.gone = NEVER
         self.pending = False
-        # Whether it was handed out before; None when a crash made that unknowable.
-        self.seen: bool | None = seen
+        # Whether it must be marked: it was handed out before, or a crash made that unknowable.
+        self.seen = seen
 
     def __repr__(self) -> str:
         gone = "" if self.gone == NEVER else f" gone in {self.gone}"
@@ -135,7 +135,7 @@ class QueueBooks:
             require(message.seq_id == found, f"{found} came from {self.name} when {message} was at the head")
             require(message.content == content(entry), f"{message} came from {self.name} as {entry}")
             require(
-                message.seen is None or message.seen == run.redelivered,
+                message.seen == run.redelivered,
                 f"{message} came from {self.name} with redelivered = {run.redelivered}",
             )
         size = sum(message.size for message in taken)
@@ -204,21 +204,24 @@ class Books:
             gone = min(message.gone, queue.deleted)
             votes.against(message.unit + 1, gone, f"{message} is lost in {queue.name}")
 
-    def restart(self, cut: int, clean: bool) -> None:
-        """Go on from what was found: the log ends at the cut, nobody has fetched anything, transient ones are gone."""
+    def restart(self, cut: int, clean: bool, marks_all: bool) -> None:
+        """Go on from what was found: the log ends at the cut, nobody has fetched anything, transient ones are gone.
+
+        With `marks_all` the node cannot know what was handed out, so everything must be marked.
+        """
         self.definitions = [(0, text) for unit, text in self.definitions if unit < cut]
         queues = [*self.queues.values(), *self.deleted]
         self.queues, self.deleted = {}, []
         for queue in queues:
             if queue.durable and queue.declared < cut <= queue.deleted:
                 queue.declared, queue.deleted = 0, NEVER
-                self._restart_queue(queue, cut, clean)
+                self._restart_queue(queue, cut, clean, marks_all)
                 require(queue.name not in self.queues, f"there are two queues {queue.name}")
                 self.queues[queue.name] = queue
         self.unit = 1
         self.promised = 1
 
-    def _restart_queue(self, queue: QueueBooks, cut: int, clean: bool) -> None:
+    def _restart_queue(self, queue: QueueBooks, cut: int, clean: bool, marks_all: bool) -> None:
         messages = sorted([*queue.gone, *queue.messages.values()], key=lambda message: message.seq_id)
         queue.messages, queue.gone = {}, []
         for message in messages:
@@ -231,8 +234,8 @@ class Books:
             message.gone = NEVER
             message.pending = False
             message.unit = 0
-            if not clean and not message.seen:
-                message.seen = None
+            if marks_all:
+                message.seen = True
             queue.messages[message.seq_id] = message
         if clean:
             queue.floors_kept = queue.floors

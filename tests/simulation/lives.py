@@ -145,7 +145,8 @@ class Lives(Verbs):
         self.trace(
             f"  started {'clean' if clean else 'dirty'} with cut {cut} of {self.books.promised}…{self.books.unit}"
         )
-        self.books.restart(cut, clean)
+        # A stop that was clean still is if only the start behind it was cut off.
+        self.books.restart(cut, clean, not node.is_clean)
         require(set(self.books.queues) == set(node.queues), f"the queues are {set(node.queues)}")
         for queue in node.queues.values():
             self.check(queue)
