@@ -10,7 +10,7 @@ anything that a client chose.
 Invariants
   1. A write may be short; `write_all` goes on until everything is written. A read ends at the end of the file.
   2. Bytes are durable after `fdatasync` of their file returned; a new, renamed or removed name is durable after
-     `sync_dir` of its folder returned. Nothing else is.
+     `sync_dir` of its folder returned, or `fdatasync` of what `open_folder` gave. Nothing else is.
   3. A failed `fdatasync` is final: the file must not be used again for anything that has to last.
 
 A crash leaves, of what was not synced, anything between nothing and everything, in any order.
@@ -85,6 +85,13 @@ class Files(ABC):
     @abstractmethod
     def create(self, path: str) -> File:
         """Make a new file; FileExistsError when there is one."""
+
+    @abstractmethod
+    def open_folder(self, path: str) -> File:
+        """Open a folder, so that a syncer can make its names durable: `fdatasync` of it is `sync_dir`.
+
+        It can be synced and closed, and nothing else.
+        """
 
     @abstractmethod
     def make_dir(self, path: str) -> None:

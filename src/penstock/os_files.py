@@ -113,6 +113,17 @@ class OsFile(File):
             os.close(descriptor)
 
 
+class OsFolder(OsFile):
+    """An open folder. Its descriptor is -1 on systems that cannot open one; these cannot sync one either."""
+
+    __slots__ = ()
+
+    def fdatasync(self) -> None:
+        if sys.platform != "win32":
+            # Not fdatasync: a file system may leave names out of that.
+            os.fsync(self._descriptor)
+
+
 class OsLock(FolderLock):
     """A locked file. The system lets go of it when the process ends, however it ends."""
 
@@ -140,6 +151,11 @@ class OsFiles(Files):
 
     def create(self, path: str) -> File:
         return OsFile(path, self._open(path, os.O_CREAT | os.O_EXCL))
+
+    def open_folder(self, path: str) -> File:
+        if sys.platform == "win32":
+            return OsFolder(path, -1)
+        return OsFolder(path, self._with_spares(lambda: os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY)))
 
     def make_dir(self, path: str) -> None:
         full = self._full(path)

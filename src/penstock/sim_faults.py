@@ -29,6 +29,9 @@ CHANGING_CALLS: Final = frozenset(
 )
 
 
+UNEXPECTED: Final = -1
+
+
 class SimCrash(BaseException):
     """The machine is down. Not an Exception, so that nobody who handles errors handles this one."""
 
@@ -45,12 +48,22 @@ class Survival(Enum):
 class Fault:
     """One call that fails, or writes less than it was asked to."""
 
-    __slots__ = ("bytes_done", "call", "error", "forever", "nth", "path", "seen")
+    __slots__ = ("bytes_done", "call", "error", "exception", "forever", "nth", "path", "seen")
 
-    def __init__(self, error: int, call: str, path: str, nth: int, forever: bool, bytes_done: int) -> None:
+    def __init__(
+        self,
+        error: int,
+        call: str,
+        path: str,
+        nth: int,
+        forever: bool,
+        bytes_done: int,
+        exception: Exception | None = None,
+    ) -> None:
         assert nth >= 1 and bytes_done >= 0
-        # An errno; 0 for a write that is only short.
+        # An errno; 0 for a write that is only short; UNEXPECTED for an exception that is no error of the disk.
         self.error = error
+        self.exception = exception
         # "" stands for every call.
         self.call = call
         # How the path begins.
@@ -68,7 +81,9 @@ class Fault:
         self.seen += 1
         return self.seen == self.nth or (self.forever and self.seen > self.nth)
 
-    def as_error(self, call: str, path: str) -> OSError:
+    def as_error(self, call: str, path: str) -> Exception:
+        if self.exception is not None:
+            return self.exception
         return OSError(self.error, f"simulated {errno.errorcode[self.error]} in {call}", path)
 
 
@@ -100,6 +115,10 @@ class FaultPlan:
         """The nth call of this name from now on fails with an errno; forever: and all that follow."""
         assert error in errno.errorcode, error
         self.faults.append(Fault(error, call, path, nth, forever, 0))
+
+    def fail_with(self, exception: Exception, call: str = "", path: str = "", nth: int = 1) -> None:
+        """The nth call of this name from now on raises something that no disk is expected to raise."""
+        self.faults.append(Fault(UNEXPECTED, call, path, nth, False, 0, exception))
 
     def short_write(self, bytes_done: int, nth: int = 1, path: str = "", error: int = 0, forever: bool = False) -> None:
         """The nth pwrite from now on writes no more than this; with an error: and then fails."""

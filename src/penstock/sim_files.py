@@ -102,6 +102,46 @@ class SimFile(File):
             self._machine.disk.free_if_unused(self._inode)
 
 
+class SimFolder(File):
+    """An open folder of a SimFiles."""
+
+    __slots__ = ("_is_open", "_machine", "path")
+
+    def __init__(self, machine: SimFiles, path: str) -> None:
+        self.path = path
+        self._machine = machine
+        self._is_open = True
+
+    def _no_file(self) -> OSError:
+        return IsADirectoryError(errno.EISDIR, "is a folder", self.path)
+
+    def pwrite(self, pieces: Sequence[bytes], offset: int) -> int:
+        raise self._no_file()
+
+    def pread(self, size: int, offset: int) -> bytes:
+        raise self._no_file()
+
+    def size(self) -> int:
+        raise self._no_file()
+
+    def truncate(self, size: int) -> None:
+        raise self._no_file()
+
+    def reserve(self, size: int) -> None:
+        raise self._no_file()
+
+    def fdatasync(self) -> None:
+        if not self._is_open:
+            raise OSError(errno.EBADF, "the folder is closed", self.path)
+        self._machine.sync_dir(self.path)
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._is_open = False
+
+
 class SimLock(FolderLock):
     """Held on a machine until it is released or the machine is gone."""
 
@@ -154,6 +194,12 @@ class SimFiles(Files):
         inode = self.disk.new_file(folder, name)
         self.end()
         return SimFile(self, path, inode)
+
+    def open_folder(self, path: str) -> File:
+        self._call("open_folder", path)
+        if path not in self.disk.folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+        return SimFolder(self, path)
 
     def make_dir(self, path: str) -> None:
         self._call("make_dir", path)

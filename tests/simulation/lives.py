@@ -99,6 +99,14 @@ class Lives(Verbs):
             plan.fail(self.rng.choice((errno.EIO, errno.ENOSPC)), call, path, nth, forever)
         self.trace(f"  fault: {[(fault.call, fault.nth, fault.error) for fault in plan.faults]}")
 
+    def plan_exception(self) -> None:
+        """Something goes wrong in a checkpoint to come that has nothing to do with the disk."""
+        self.is_faulty = True
+        exception = self.rng.choice(
+            (MemoryError(), KeyError("a bug"), AssertionError("a bug"), OSError(errno.ENOMEM, "no memory"))
+        )
+        self.node.store.faults.plan(self.rng.randint(1, 20), exception)
+
     # --- beginnings -----------------------------------------------------------------------------------
 
     def end_life(self) -> None:

@@ -22,6 +22,8 @@ from penstock.message import Entry
 from penstock.server.quick_syncer import QuickSyncer
 from penstock.sim_files import SimFiles
 from penstock.store.node_store import NodeStore
+from penstock.store.queue_state import QueueState
+from penstock.store.stored_queue import StoredQueue
 from tests.simulation.profile import Profile
 
 VHOSTS = ("5e", "6f")
@@ -56,6 +58,92 @@ class StepSyncer(Syncer):
 
     def close(self) -> None:
         self.answer()
+
+
+class CheckpointFaults:
+    """What is to go wrong when a checkpoint asks a queue for something, and when."""
+
+    def __init__(self) -> None:
+        # (queue, point) of everything that was asked so far.
+        self.seen: list[tuple[int, str]] = []
+        # The exception that comes out of the nth point from now on; 0 = none.
+        self.nth = 0
+        self.exception: Exception = MemoryError()
+
+    def plan(self, nth: int, exception: Exception) -> None:
+        self.nth = nth
+        self.exception = exception
+
+    def strikes(self, queue_no: int, point: str) -> bool:
+        self.seen.append((queue_no, point))
+        if self.nth == 0:
+            return False
+        self.nth -= 1
+        return self.nth == 0
+
+    def pass_point(self, queue_no: int, point: str) -> None:
+        if self.strikes(queue_no, point):
+            raise self.exception
+
+
+class FaultyQueue(StoredQueue):
+    """A durable queue that fails where it is told to while a checkpoint asks it."""
+
+    def __init__(self, inner: StoredQueue, faults: CheckpointFaults) -> None:
+        self.queue_no = inner.queue_no
+        self._inner = inner
+        self._faults = faults
+
+    def snapshot(self) -> QueueState:
+        self._faults.pass_point(self.queue_no, "snapshot")
+        state = self._inner.snapshot()
+        if self._faults.strikes(self.queue_no, "encode"):
+            # No number for a queue: it does not fit.
+            state.queue_no = 1 << 40
+        return state
+
+    def flush(self) -> None:
+        self._faults.pass_point(self.queue_no, "flush")
+        self._inner.flush()
+        self._faults.pass_point(self.queue_no, "flushed")
+
+    def files_to_sync(self, count_max: int) -> list[File]:
+        self._faults.pass_point(self.queue_no, "files_to_sync")
+        files = self._inner.files_to_sync(count_max)
+        self._faults.pass_point(self.queue_no, "handed_out")
+        return files
+
+    def files_synced(self) -> None:
+        self._faults.pass_point(self.queue_no, "files_synced")
+        self._inner.files_synced()
+
+    def sync_given_up(self) -> None:
+        self._inner.sync_given_up()
+
+    def synced(self) -> None:
+        self._faults.pass_point(self.queue_no, "synced")
+        self._inner.synced()
+
+    def journal_segment_needed(self) -> int:
+        self._faults.pass_point(self.queue_no, "needed")
+        return self._inner.journal_segment_needed()
+
+    def move_home(self, segment: int, count_max: int) -> bool:
+        self._faults.pass_point(self.queue_no, "move_home")
+        return self._inner.move_home(segment, count_max)
+
+
+class SimNodeStore(NodeStore):
+    """A store whose queues fail where they are told to."""
+
+    def __init__(
+        self, files: SimFiles, syncer: Syncer, clock: ManualClock, profile: Profile, rng: random.Random
+    ) -> None:
+        super().__init__(files, syncer, clock, profile.store, rng.getrandbits)
+        self.faults = CheckpointFaults()
+
+    def register(self, queue: StoredQueue) -> None:
+        super().register(FaultyQueue(queue, self.faults))
 
 
 class OpenQueue:
@@ -111,7 +199,7 @@ class Node:
         self.callbacks: deque[tuple[OpenQueue, str, BackingWork]] = deque()
         self.syncer = StepSyncer(rng, profile.sync_at_once)
         syncer = QuickSyncer(self.syncer, clock) if profile.quick_syncs else self.syncer
-        self.store = NodeStore(files, syncer, clock, profile.store, rng.getrandbits)
+        self.store = SimNodeStore(files, syncer, clock, profile, rng)
         self.journal = self.store.journal
         self.queues: dict[str, OpenQueue] = {}
         # Every change of the definitions so far.

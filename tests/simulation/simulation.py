@@ -95,6 +95,7 @@ class Simulation(Lives):
             "lose_power": self.lose_power,
             "plan_crash": self.plan_crash,
             "plan_fault": self.plan_fault,
+            "plan_exception": self.plan_exception,
         }
 
     # --- what the node and the clock do -----------------------------------------------------------------

@@ -158,7 +158,9 @@ class Homes:
         place.pos = 0
         status.place = place
         status.msg_in_store = places.QUEUE_STORE
-        self.store_segments.add(place.segment)
+        if place.segment not in self.store_segments:
+            self.store_segments.add(place.segment)
+            self._files_changed()
         return status
 
     def write_slots(self, status: MsgStatus) -> None:
@@ -171,7 +173,14 @@ class Homes:
             self.transients.remove(status.seq_id, status.count)
         shared = 1 if status.msg_in_store == places.MSG_STORE else 0
         for segment in range(status.seq_id // self.slots, status.last_seq_id() // self.slots + 1):
+            if segment not in self.index_segments:
+                self._files_changed()
             self.index_segments[segment] = self.index_segments.get(segment, 0) + shared
+
+    def _files_changed(self) -> None:
+        """A file is begun, or is needed no more: the next checkpoint has something to do."""
+        if self.is_durable:
+            self._node.queue_files_changed += 1
 
     # --- in -----------------------------------------------------------------------------------------
 
@@ -259,6 +268,7 @@ class Homes:
         self.index_segments.pop(segment, None)
         self.store_segments.discard(segment)
         self._doomed.append(segment)
+        self._files_changed()
 
     def doomed(self) -> list[int]:
         """Segments that can go as soon as what made them superfluous is durable."""
@@ -293,14 +303,25 @@ class Homes:
 
     # --- checkpoint ---------------------------------------------------------------------------------
 
-    def flush(self) -> list[File]:
-        self.index.flush(durable=True)
-        self.store.flush(durable=True)
-        return [*self.index.files_to_sync(), *self.store.files_to_sync()]
+    def flush(self) -> None:
+        self.index.flush()
+        self.store.flush()
+        self.index.begin_sync()
+        self.store.begin_sync()
+
+    def files_to_sync(self, count_max: int) -> list[File]:
+        files = self.index.files_to_sync(count_max)
+        if len(files) < count_max:
+            files.extend(self.store.files_to_sync(count_max - len(files)))
+        return files
 
     def synced(self) -> None:
         self.index.synced()
         self.store.synced()
+
+    def sync_given_up(self) -> None:
+        self.index.sync_given_up()
+        self.store.sync_given_up()
 
     def give_back(self) -> None:
         """The queue idles: write buffers, close files. After an OSError the buffers have what was not written."""

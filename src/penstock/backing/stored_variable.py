@@ -82,11 +82,17 @@ class StoredVariable(StoredQueue):
         self._doomed.extend(queue.homes.doomed())
         return state
 
-    def flush(self) -> list[File]:
-        return self._queue.homes.flush()
+    def flush(self) -> None:
+        self._queue.homes.flush()
+
+    def files_to_sync(self, count_max: int) -> list[File]:
+        return self._queue.homes.files_to_sync(count_max)
 
     def files_synced(self) -> None:
         self._queue.homes.synced()
+
+    def sync_given_up(self) -> None:
+        self._queue.homes.sync_given_up()
 
     def synced(self) -> None:
         doomed, self._doomed = self._doomed, []

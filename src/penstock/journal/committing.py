@@ -13,7 +13,8 @@ Invariants
   3. A failed write or sync is final (`failed`): nothing is written or reported durable any more. A full disk is not:
      the waiters get False, the batch is kept, nothing of it is left on disk, and later commits try again. Nor is a
      machine that is out of descriptors or memory (`stalled`): there the waiters keep waiting.
-  4. Files given to `sync_first` are synced before the segment, by the same request.
+  4. Files given to `sync_first` are synced before the segment, by the same request. So is the folder, when the segment
+     is new.
   5. LSNs are exclusive ends: everything below `durable_lsn` is durable, `next_lsn` is given out next.
   6. A waiter that raises keeps no other one from its answer. Its error is handed to `waiter_failed`, or raised when
      everybody was told.
@@ -256,6 +257,9 @@ class Committing(Gathering):
             self._next_batch(segment, pos)
         if self._options.confirm_sync == FSYNC:
             self.in_flight = True
+            if self._segments.has_new_name:
+                self._segments.has_new_name = False
+                to_sync = [self._segments.names(), *to_sync]
             if len(self._waiters_in_flight) == 1 and segment.pos - pos <= SMALL_BYTES:
                 self._syncer.submit_small(to_sync, self._synced)
             else:

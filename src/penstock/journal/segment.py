@@ -3,9 +3,9 @@
 Owns: `SegmentWriter`, the open file of the newest segment with the position of its next batch, and `Segments`, the
 folder: which segment is next, how old and large they are, and how one is removed.
 
-Life of the data: a segment is made when there is a batch for it: file, head, name, and a sync of the folder, so that
-the name is durable before any batch in the file is. Batches are appended. When it is left its file stays as it is until
-retention removes it.
+Life of the data: a segment is made when there is a batch for it: file, head, name. The folder is synced together with
+the first batch, so that no batch is called durable in a file that may lose its name. Batches are appended. When it is
+left its file stays as it is until retention removes it.
 
 Invariants
   1. Bytes before `pos` are batches, whole. Bytes behind it are of a write that failed; `cut` takes them away, and the
@@ -63,7 +63,7 @@ class SegmentWriter:
 class Segments:
     """The folder of the journal, for its writer."""
 
-    __slots__ = ("_clock", "_files", "_folder", "_salt", "is_left", "newest")
+    __slots__ = ("_clock", "_files", "_folder", "_names", "_salt", "has_new_name", "is_left", "newest")
 
     def __init__(self, files: Files, folder: str, clock: Clock, salt: Callable[[], int]) -> None:
         self._files = files
@@ -73,13 +73,24 @@ class Segments:
         self.newest: SegmentWriter | None = None
         # Whether the next batch begins a segment.
         self.is_left = False
+        # Whether the name of the newest one is not known to be durable; and the folder, open to be synced.
+        self.has_new_name = False
+        self._names: File | None = None
 
     def start(self, number: int, first_lsn: int) -> None:
-        """Make the first segment of this life."""
+        """Make the first segment of this life, durable under its name when this returns."""
         self._files.make_dir(self._folder)
         # The folder's own name must last as well as those in it.
         self._files.sync_dir(self._folder.rpartition("/")[0])
+        self._names = self._files.open_folder(self._folder)
         self.newest = self._create(number, first_lsn, 0)
+        self._names.fdatasync()
+        self.has_new_name = False
+
+    def names(self) -> File:
+        """The folder, open to be synced."""
+        assert self._names is not None, "the journal was not started"
+        return self._names
 
     def leave(self) -> bool:
         """Let the next batch begin a new segment; False when the newest one is empty and will do."""
@@ -135,17 +146,19 @@ class Segments:
     def close(self) -> None:
         if self.newest is not None:
             self.newest.file.close()
+        if self._names is not None:
+            self._names.close()
 
     def _create(self, number: int, first_lsn: int, prev_crc: int) -> SegmentWriter:
-        """Make a segment; its name is durable when this returns. After an error nothing of it is left."""
+        """Make a segment. Its name is not durable before the folder is synced. After an error nothing of it is left."""
         salt = self._salt() & SALT_MASK
         path = segment_path(self._folder, number)
         file = self._files.create(path)
         try:
             write_all(file, [encode_head(salt, number, first_lsn, self._clock.wall_ms() * 1000)], 0)
-            self._files.sync_dir(self._folder)
         except OSError:
             file.close()
             self._files.unlink(path)
             raise
+        self.has_new_name = True
         return SegmentWriter(file, number, salt, prev_crc)

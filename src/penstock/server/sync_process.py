@@ -19,6 +19,7 @@ import errno
 import os
 import signal
 import socket
+import stat
 import sys
 from collections import deque
 
@@ -38,8 +39,11 @@ def command(kind: int, number: int = 0) -> bytes:
 
 
 def sync_data(descriptor: int) -> None:
-    """Return when what was written is durable."""
-    if sys.platform == "darwin":
+    """Return when what was written is durable; of a folder, its names."""
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        # Not fdatasync: a file system may leave names out of that.
+        os.fsync(descriptor)
+    elif sys.platform == "darwin":
         import fcntl
 
         # There fsync only hands the data to the drive.

@@ -4,8 +4,8 @@ What it owns: the format (docs/formats/checkpoint.md) and the folder `checkpoint
 footer. The records are the definitions, the names of queue numbers, and one state per durable queue.
 
 Life of the data: a `CheckpointDraft` is written record by record under a name that nobody reads, then synced by the
-caller, then published: renamed, and the folder synced. The two newest good ones are kept. `read_checkpoint` reads one
-whole and believes nothing that its checksums do not vouch for.
+caller, then published: renamed, and the folder synced by the caller. The two newest good ones are kept.
+`read_checkpoint` reads one whole and believes nothing that its checksums do not vouch for.
 
 Invariants
   1. A file with a number as its name was synced before it got the name.
@@ -181,16 +181,21 @@ class CheckpointDraft:
         write_all(self._file, [self.header.encode()], 0)
         return self._file
 
-    def publish(self) -> None:
-        """The file is synced: give it its name."""
-        self._file.close()
-        self._files.rename(self.path, checkpoint_path(self.header.number))
-        self._files.sync_dir(FOLDER)
+    def publish(self) -> File:
+        """The file is synced: give it its name. The caller has the folder synced that is returned, and closes it."""
+        folder = self._files.open_folder(FOLDER)
+        try:
+            self._file.close()
+            self._files.rename(self.path, checkpoint_path(self.header.number))
+        except OSError:
+            folder.close()
+            raise
+        return folder
 
     def give_up(self) -> None:
         """Leave no trace, as far as the disk lets us."""
-        self._file.close()
         try:
+            self._file.close()
             self._files.unlink(self.path)
         except OSError:
             # The next draft removes it, and nobody reads it.

@@ -5,9 +5,9 @@ What it owns: the checkpoint that is under way, and the list of those that are k
 Life of a checkpoint
   begin      the definitions are taken, and the place where replay would begin
   taking     queue after queue: its state is written into the draft, each at its own LSN; its files are synced, some
-             at a time, by the syncer
+             at a time, by the syncer, before more queues are taken
   durable    wait until the journal is durable up to the last snapshot
-  draft      the draft is completed and synced, gets its name, and the folder is synced
+  draft      the draft is completed and synced, gets its name, and the folder is synced, by the syncer too
   announce   each queue is told; older checkpoints are removed
 
 Invariants
@@ -17,6 +17,9 @@ Invariants
   3. A row that a state does not contain stands behind the replay start, since states are taken after it was noted. That
      goes for new queues too, and for the row that says that a queue was deleted.
   4. At most one checkpoint is under way, and each has a number that no other one had.
+  5. A checkpoint has every queue, or it is not published. Whatever goes wrong on the way, also a bug and a lack of
+     memory, ends this checkpoint.
+  6. At most `_SYNC_FILES` files are open for a sync, however many a queue has written.
 
 A crash leaves the older checkpoints as they were. A disk that is full, or cannot write the draft, costs this checkpoint
 only: it is given up, `failure` says why, and the node tries again later. A queue's file that cannot be synced is
@@ -26,7 +29,9 @@ another matter: its bytes may be lost although they can still be read, so nothin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from penstock.clock import Clock
@@ -39,6 +44,8 @@ from penstock.store.places import JOURNAL
 from penstock.store.queue_registry import QueueRegistry
 from penstock.store.queue_state import QueueState
 from penstock.store.stored_queue import NO_SEGMENT, StoredQueue
+
+log: Final = logging.getLogger("penstock.store")
 
 IDLE: Final = 0
 BEGIN: Final = 1
@@ -87,11 +94,16 @@ class Checkpointer:
         self._definitions = definitions
         self._clean = False
         self._draft: CheckpointDraft | None = None
-        # Numbers that are still to be taken, in reverse; queues that were; and those whose files are being synced.
+        # Numbers that are still to be taken, in reverse; queues that were; and those that have handed out files which
+        # are not synced yet.
         self._to_take: list[int] = []
         self._taken: list[StoredQueue] = []
         self._flushed: list[StoredQueue] = []
         self._to_sync: list[File] = []
+        # The queue that was taken last, while it has more files to be synced.
+        self._has_more: StoredQueue | None = None
+        # `_to_sync` is with the syncer.
+        self._is_syncing = False
         self._gathering = LiveBytes()
 
     @property
@@ -122,8 +134,8 @@ class Checkpointer:
                 self._announce(deadline_s)
             else:
                 return False
-        except OSError as error:
-            self.give_up(str(error))
+        except Exception as error:
+            self._fail(error)
             return False
         return self.phase != WAITING and self.phase != IDLE and not self._waits_for_rows()
 
@@ -132,15 +144,24 @@ class Checkpointer:
         self.failure = why
         self._end()
 
+    def _fail(self, error: Exception, what: str = "") -> None:
+        """Something went wrong, and nobody knows what the checkpoint would lack."""
+        if not isinstance(error, OSError):
+            log.error("a checkpoint is given up, and tried again later", exc_info=error)
+        self.give_up(f"{what}{error}" if str(error) else f"{what}{error!r}")
+
     def _end(self) -> None:
-        if self._draft is not None:
-            self._draft.give_up()
-        self._draft = None
+        self.phase = IDLE
+        draft, self._draft = self._draft, None
+        flushed, self._flushed = self._flushed, []
         self._to_take = []
         self._taken = []
-        self._flushed = []
         self._to_sync = []
-        self.phase = IDLE
+        self._has_more = None
+        if draft is not None:
+            draft.give_up()
+        if not self._is_syncing:
+            _release(flushed)
 
     def _waits_for_rows(self) -> bool:
         return self.wants_commit and not self._journal.is_empty
@@ -169,16 +190,23 @@ class Checkpointer:
             return
         draft = self._draft
         assert draft is not None
-        while self._to_take and len(self._to_sync) < _SYNC_FILES:
-            self._take_one(draft, self._to_take.pop())
+        while len(self._to_sync) < _SYNC_FILES:
+            if self._has_more is not None:
+                self._take_files(self._has_more)
+            elif self._to_take:
+                self._take_one(draft, self._to_take.pop())
+            else:
+                break
             if self._clock.monotonic_s() >= deadline_s:
                 break
-        if len(self._to_sync) >= _SYNC_FILES or (not self._to_take and self._to_sync):
+        is_last = not self._to_take and self._has_more is None
+        if len(self._to_sync) >= _SYNC_FILES or (is_last and self._to_sync):
             self.phase = WAITING
-            self._syncer.submit(self._to_sync, self._files_synced)
-        elif not self._to_take:
+            self._is_syncing = True
+            self._syncer.submit(self._to_sync, partial(self._files_synced, self._flushed))
+        elif is_last:
             self.phase = WAITING
-            self._journal.when_durable(self._journal_durable)
+            self._journal.when_durable(partial(self._journal_durable, draft))
 
     def _take_one(self, draft: CheckpointDraft, number: int) -> None:
         name = self._registry.names.name(number)
@@ -194,29 +222,44 @@ class Checkpointer:
         else:
             state = queue.snapshot()
             state.lsn = self._journal.next_lsn
-            self._to_sync += queue.flush()
-            self._flushed.append(queue)
+            queue.flush()
+            self._has_more = queue
             self._taken.append(queue)
         needed = self._registry.needed_segment(number)
         draft.header.needed_segment = min(draft.header.needed_segment, needed)
         draft.add(checkpoint.STATE, state.encode())
         self._gathering.add(state, needed, draft.header.replay_segment)
 
-    def _files_synced(self, error: OSError | None) -> None:
-        if self.phase != WAITING:
+    def _take_files(self, queue: StoredQueue) -> None:
+        """Have some files of the queue synced that was taken last."""
+        room = _SYNC_FILES - len(self._to_sync)
+        self._flushed.append(queue)
+        files = queue.files_to_sync(room)
+        self._to_sync += files
+        if len(files) < room:
+            self._has_more = None
+
+    def _files_synced(self, flushed: list[StoredQueue], error: OSError | None) -> None:
+        self._is_syncing = False
+        if flushed is not self._flushed:
+            # The checkpoint was given up meanwhile.
+            _release(flushed)
             return
         if error is not None:
             self.fatal = error
             self.give_up(f"a file of a queue could not be synced: {error}")
             return
-        for queue in self._flushed:
-            queue.files_synced()
-        self._flushed = []
+        try:
+            while flushed:
+                flushed.pop().files_synced()
+        except Exception as failed:
+            self._fail(failed)
+            return
         self._to_sync = []
         self.phase = TAKING
 
-    def _journal_durable(self, is_durable: bool) -> None:
-        if self.phase != WAITING:
+    def _journal_durable(self, draft: CheckpointDraft, is_durable: bool) -> None:
+        if self._draft is not draft:
             return
         if is_durable:
             self.phase = DRAFT
@@ -230,18 +273,26 @@ class Checkpointer:
         draft.header.next_segment = self._journal.segments()[-1] + 1
         file = draft.finish()
         self.phase = WAITING
-        self._syncer.submit([file], self._draft_synced)
+        self._syncer.submit([file], partial(self._draft_synced, draft))
 
-    def _draft_synced(self, error: OSError | None) -> None:
-        draft = self._draft
-        if self.phase != WAITING or draft is None:
+    def _draft_synced(self, draft: CheckpointDraft, error: OSError | None) -> None:
+        if self._draft is not draft:
             return
         try:
             if error is not None:
                 raise error
-            draft.publish()
-        except OSError as failed:
-            self.give_up(f"the checkpoint could not be written: {failed}")
+            folder = draft.publish()
+        except Exception as failed:
+            self._fail(failed, "the checkpoint could not be written: ")
+            return
+        self._syncer.submit([folder], partial(self._named, draft, folder))
+
+    def _named(self, draft: CheckpointDraft, folder: File, error: OSError | None) -> None:
+        folder.close()
+        if self._draft is not draft:
+            return
+        if error is not None:
+            self._fail(error, "the checkpoint could not be written: ")
             return
         self._draft = None
         self.kept = [*self.kept, draft.header][-checkpoint.KEPT :]
@@ -260,6 +311,16 @@ class Checkpointer:
                 return
         self._end()
         remove_others(self._files, [header.number for header in self.kept])
+
+
+def _release(queues: list[StoredQueue]) -> None:
+    """Tell queues that nobody syncs the files that they have handed out."""
+    for queue in queues:
+        try:
+            queue.sync_given_up()
+        except Exception:
+            # The files stay open, and are handed out again.
+            log.exception("files that were to be synced for a checkpoint cannot be closed")
 
 
 def remove_others(files: Files, kept: list[int]) -> None:

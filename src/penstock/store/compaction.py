@@ -4,8 +4,8 @@ A file in which nothing is wanted is removed. Of a file that is mostly dead the 
 one, together with those of other such files, and the old files go. So a few bodies that are wanted for long never hold
 the room of many that are not: the files take no more than wanted bytes / (1 - dead_share), and a file or two.
 
-The steps of a copy: write a draft, slice by slice; end it with the table of its records; sync it; rename it; sync the
-folder; let the map point to it; wait until the journal is durable up to here; remove the old files.
+The steps of a copy: write a draft, slice by slice; end it with the table of its records; have it synced; rename it;
+have the folder synced; let the map point to it; wait until the journal is durable up to here; remove the old files.
 
 Invariants
   1. An old file is there until its copy is durable under its final name, and until the journal has made durable that
@@ -16,7 +16,7 @@ Invariants
   3. Reads go to the old file until the copy takes over.
   4. Every record is checked before it is copied. A file in which a wanted record was damaged is left as it is.
   5. A copy that fails is given up: the draft is removed, nothing else has changed, later calls try again.
-  6. At most one draft, at most one sync of it under way.
+  6. At most one draft, at most one sync of it, or of its name, under way.
 
 A crash leaves a draft, which start() removes; or old and new files together, with the same bytes, and either will do;
 or old files without a wanted record. No sync follows the removal of an old file: if it comes back, it is removed again.
@@ -24,7 +24,9 @@ or old files without a wanted record. No sync follows the removal of an old file
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from penstock.files import File, write_all
@@ -36,6 +38,8 @@ from penstock.store.store_files import StoreFolder, encode_table
 SyncFiles = Callable[[list[File], Callable[[OSError | None], None]], None]
 # Calls back once everything that the journal has gathered so far is durable (True) or never will be (False).
 WhenDurable = Callable[[Callable[[bool], None]], None]
+
+log: Final = logging.getLogger("penstock.store")
 
 # After a failure so many calls are let pass, and each time twice as many up to the maximum: a full disk stays full for
 # a while.
@@ -114,7 +118,9 @@ class Compaction:
             if self._draft is None and not self._begin():
                 return False
             self._copy(bytes_max)
-        except OSError:
+        except Exception as error:
+            if not isinstance(error, OSError):
+                log.error("a copy in %s is given up, and tried again later", self._folder.folder, exc_info=error)
             self._give_up()
         if self._is_syncing or self._pause > 0:
             return False
@@ -220,6 +226,7 @@ class Compaction:
             self._is_syncing = True
             self._sync([draft.handle], self._on_synced)
         else:
+            self._name(draft)
             self._take_over(draft)
 
     def _on_synced(self, error: OSError | None) -> None:
@@ -230,17 +237,31 @@ class Compaction:
         try:
             if error is not None:
                 raise error
-            self._take_over(draft)
+            self._name(draft)
+            names = self._folder.files.open_folder(self._folder.folder)
         except OSError:
             self._give_up()
+            return
+        self._is_syncing = True
+        self._sync([names], partial(self._on_named, draft, names))
+
+    def _on_named(self, draft: Draft, names: File, error: OSError | None) -> None:
+        names.close()
+        self._is_syncing = False
+        if self._draft is not draft:
+            return
+        if error is None:
+            self._take_over(draft)
+        else:
+            self._give_up()
+
+    def _name(self, draft: Draft) -> None:
+        draft.handle.close()
+        self._folder.files.rename(self._draft_path(draft.file), self._folder.path(draft.file))
 
     def _take_over(self, draft: Draft) -> None:
-        folder = self._folder
+        """The copy is there to stay: let the map point to it."""
         file = draft.file
-        draft.handle.close()
-        folder.files.rename(self._draft_path(file), folder.path(file))
-        if folder.persistent:
-            folder.files.sync_dir(folder.folder)
         self._draft = None
         file.on_disk = True
         file.sealed = True

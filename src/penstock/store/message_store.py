@@ -9,7 +9,8 @@ A put is buffered, up to `buffer_bytes`, then written. The owner flushes before 
 address, and has `current_file_to_sync` synced before that batch is called durable.
 
 Invariants
-  1. An address leads to the same bytes for ever, or to none. It is never given again, not even after a restart.
+  1. An address that a durable batch names leads to the same bytes for ever, or to none. It is never given again, not
+     even after a restart.
   2. A body is never answered unless all its checksums are right and its record carries this very address.
   3. A record is in the write buffer, or written, or dead; `unwritten` of its file counts the first.
   4. A body that is released before it was written is never written. It leaves a hole in its file.
@@ -77,16 +78,18 @@ class MessageStoreOptions:
 class Closing:
     """Handles that are given back when the journal is durable, and with it everything that was to be synced first."""
 
-    __slots__ = ("_folder", "_numbers")
+    __slots__ = ("_folder", "_folders", "_numbers")
 
-    def __init__(self, folder: StoreFolder, numbers: list[int]) -> None:
+    def __init__(self, folder: StoreFolder, numbers: list[int], folders: list[File]) -> None:
         self._folder = folder
         self._numbers = numbers
+        self._folders = folders
 
     def run(self, is_durable: bool) -> None:
         # The journal tries again after a full disk, and then still syncs these handles. The next call asks again.
         if is_durable:
             self._folder.close_writers(self._numbers)
+            self._folder.close_folders(self._folders)
 
 
 class MessageStore:
@@ -181,8 +184,8 @@ class MessageStore:
     def _tidy(self, found: Sequence[StoreFile], sizes: dict[int, int]) -> None:
         """Remove the files in which nothing is wanted; make sure that the others last."""
         if found:
-            # A compacted file may have its name since the last moment of a process that was killed.
-            self._folder.files.sync_dir(self._folder.folder)
+            # A file may have its name since the last moment of a process that was killed.
+            self._folder.sync_names()
         for file in found:
             file.data_bytes = max(sizes[file.number] - FILE_HEAD_BYTES, file.live_bytes)
             self._bodies.suspects.add(file.number)
@@ -328,8 +331,9 @@ class MessageStore:
         """
         self.gathered_bytes = 0
         given_out = self._folder.given_out()
-        if given_out:
-            self._when_durable(Closing(self._folder, given_out).run)
+        lent = self._folder.lent_folders()
+        if given_out or lent:
+            self._when_durable(Closing(self._folder, given_out, lent).run)
         return self._folder.take_unsynced()
 
     def compact_some(self, bytes_max: int) -> bool:

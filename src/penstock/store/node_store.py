@@ -89,7 +89,11 @@ class NodeStore:
         self._random_int = random_int
         self._lock: FolderLock | None = None
         self._recovered: Recovered | None = None
+        # How many files of durable queues were begun, or are needed no more. A checkpoint syncs the former and lets the
+        # latter be removed, also when all the messages in them are transient and the journal has no row about them.
+        self.queue_files_changed = 0
         # Where the last checkpoint began, and when.
+        self._checkpoint_files = 0
         self._checkpoint_lsn = 0
         self._checkpoint_bytes = 0
         self._checkpoint_s = 0.0
@@ -352,10 +356,13 @@ class NodeStore:
             return False
         if journal.bytes_written - self._checkpoint_bytes >= self.options.checkpoint_bytes:
             return True
+        files_changed = self.queue_files_changed - self._checkpoint_files
+        if files_changed >= self.options.checkpoint_files:
+            return True
         every_s = _LOW_DISK_CHECKPOINT_S if self.retention.disk_is_low else self.options.checkpoint_s
         if now - self._checkpoint_s < every_s:
             return False
-        return journal.next_lsn != self._checkpoint_lsn or self.retention.wants_checkpoint
+        return journal.next_lsn != self._checkpoint_lsn or files_changed > 0 or self.retention.wants_checkpoint
 
     def set_disk_is_low(self, is_low: bool) -> None:
         """While it is, checkpoints come often, and history is not kept: what is settled makes room soon."""
@@ -370,6 +377,7 @@ class NodeStore:
             self.journal.roll()
         self._checkpoint_lsn = self.journal.next_lsn
         self._checkpoint_bytes = self.journal.bytes_written
+        self._checkpoint_files = self.queue_files_changed
         self._checkpoint_s = self._clock.monotonic_s()
         self.checkpointer.begin(clean)
 

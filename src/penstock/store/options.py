@@ -25,6 +25,7 @@ class StoreOptions:
 
     __slots__ = (
         "checkpoint_bytes",
+        "checkpoint_files",
         "checkpoint_s",
         "embed_below",
         "handles_max",
@@ -56,6 +57,7 @@ class StoreOptions:
         reserve_bytes: int = 128 << 20,
         handles_max: int = 512,
         slice_s: float = 0.002,
+        checkpoint_files: int = 256,
     ) -> None:
         self.journal = JournalOptions() if journal is None else journal
         self.message_store = MessageStoreOptions() if message_store is None else message_store
@@ -66,8 +68,10 @@ class StoreOptions:
         # Messages of one queue that stay in RAM when it pages; and how far above that eviction begins.
         self.ram_cap = ram_cap
         self.ram_slack = ram_slack
-        # A checkpoint is due after so many bytes of journal, or after so many seconds in which anything changed.
+        # A checkpoint is due after so many bytes of journal, after so many files of queues were begun or given up, or
+        # after so many seconds in which anything changed.
         self.checkpoint_bytes = checkpoint_bytes
+        self.checkpoint_files = checkpoint_files
         self.checkpoint_s = checkpoint_s
         # History: journal segments that nobody needs any more are kept up to this size and this age.
         self.retention_bytes = retention_bytes

@@ -104,14 +104,12 @@ class QueueStore:
         self._ends[number] = offset + size
         return offset, size
 
-    def flush(self, durable: bool = False) -> None:
-        """Write what waits. With `durable` the names of new files are synced as well, which blocks."""
+    def flush(self) -> None:
+        """Write what waits."""
         for number in list(self._buffers):
             buffer = self._buffers[number]
             write_all(self._segments.writer(number), [buffer.joined()], buffer.start)
             self._drop_buffer(number)
-        if durable:
-            self._segments.sync_names()
 
     def _drop_buffer(self, number: int) -> None:
         buffer = self._buffers.pop(number, None)
@@ -191,13 +189,21 @@ class QueueStore:
         self._ends.clear()
         self._segments.remove_all()
 
-    def files_to_sync(self) -> list[File]:
-        """After `flush`: files with bytes that are not synced. They stay open until `synced`, which must follow."""
-        return self._segments.files_to_sync()
+    def begin_sync(self) -> None:
+        """After `flush`: `files_to_sync` is about what was written so far."""
+        self._segments.begin_sync()
+
+    def files_to_sync(self, count_max: int) -> list[File]:
+        """Some of the files and folders to be synced; none when all are. `synced` or `sync_given_up` must follow."""
+        return self._segments.files_to_sync(count_max)
 
     def synced(self) -> None:
-        """The files that `files_to_sync` gave are synced, or nobody will sync them any more."""
+        """The files that `files_to_sync` gave are synced."""
         self._segments.synced()
+
+    def sync_given_up(self) -> None:
+        """The files that `files_to_sync` gave will not be synced: they are given again another time."""
+        self._segments.sync_given_up()
 
     def close(self) -> None:
         """Write what waits and give every handle back. The store may be used again."""

@@ -27,6 +27,7 @@ tells nobody who has lapsed.
 
 from __future__ import annotations
 
+import logging
 from typing import Final, final
 
 from penstock.clock import Clock
@@ -38,6 +39,8 @@ from penstock.store.queue_registry import QueueRegistry
 from penstock.store.reader_cursors import LSN_MAX
 from penstock.store.reader_holds import ReaderHolds
 from penstock.store.stored_queue import StoredQueue
+
+log: Final = logging.getLogger("penstock.store")
 
 NOTHING: Final = -1
 # Messages that one queue copies before the clock is looked at.
@@ -88,8 +91,8 @@ class Retention:
             history = self._remove()
             if history and self.moving == NOTHING and self._count_out(history) > 0:
                 self._decide(history[0])
-        except OSError as error:
-            self.failure = str(error)
+        except Exception as error:
+            self._fail(error, "")
 
     def step(self, deadline_s: float) -> None:
         """Move some bodies home."""
@@ -102,12 +105,18 @@ class Retention:
                     self._to_move.pop()
                 if self._clock.monotonic_s() >= deadline_s:
                     return
-        except OSError as error:
-            self.failure = f"bodies could not be moved out of journal segment {self.moving}: {error}"
+        except Exception as error:
+            self._fail(error, f"bodies could not be moved out of journal segment {self.moving}: ")
             self._to_move = []
         self.moving = NOTHING
         # Whoever needed the segment says in the next checkpoint that this is over.
         self.wants_checkpoint = not self.failure
+
+    def _fail(self, error: Exception, what: str) -> None:
+        """Say what went wrong. Nothing is lost: what was not done is decided anew after the next checkpoint."""
+        if not isinstance(error, OSError):
+            log.error("journal segments stay for now", exc_info=error)
+        self.failure = what + (str(error) or repr(error))
 
     # --- removing -----------------------------------------------------------------------------------------
 

@@ -9,9 +9,13 @@ A handle that is asked back is closed at once, or in the queue's context when a 
 callback); a file that somebody syncs is closed when the sync is over. Files that were closed with bytes that are not
 synced are opened again for the sync: what is synced is the file, not the handle.
 
+A sync goes in steps: `begin_sync` decides which files it is about, `files_to_sync` hands some of them out, as often as
+it takes, and each time the answer is `synced` or `sync_given_up`.
+
 Invariants
-  1. A file is in `_unsynced` from its first write until `files_to_sync` took it, and in `_syncing` from then until
-     `synced`. A write in between puts it into `_unsynced` again, so it is synced again.
+  1. A file is in `_unsynced` from its first write until `begin_sync`, then in `_to_sync` until `files_to_sync` took it,
+     then in `_syncing` until `synced`. A write in between puts it into `_unsynced` again, so it is synced again. What
+     is given up goes back to `_to_sync`.
   2. A file in `_syncing` is not closed, also when it is removed.
   3. No file is held across the opening of another: the second may cost the first its handle.
   4. A head is believed only if its CRC is right, and used only if number, slots per file and queue fit. A file whose
@@ -71,9 +75,13 @@ class SegmentFiles(HandleOwner):
         # Numbers of files whose head was checked or written by this object.
         self._known: set[int] = set()
         self._unsynced: set[int] = set()
+        self._to_sync: set[int] = set()
         self._syncing: set[int] = set()
         # There are files whose names may not be durable.
         self._new_names = False
+        # Folders that still have to be synced, and those that are being synced.
+        self._folders_to_sync: list[str] = []
+        self._folders_syncing: list[File] = []
         # The folder and those above it were synced once.
         self._folder_durable = False
         # Asked back, and not closed yet: the post has not come, or they are synced.
@@ -151,31 +159,63 @@ class SegmentFiles(HandleOwner):
         if owner != self._owner:
             raise BadFile(f"{path} is a file of another queue")
 
-    def sync_names(self) -> None:
-        """Make the names of new files durable. Blocks; does nothing when there are none."""
+    def begin_sync(self) -> None:
+        """From now on `files_to_sync` hands out what was written so far, and folders with names of new files."""
+        self._to_sync |= self._unsynced
+        self._unsynced.clear()
         if not self._new_names:
             return
-        self._files.sync_dir(self.folder)
+        self._new_names = False
+        self._folders_to_sync = [self.folder]
         if not self._folder_durable:
             # The folders above may be new as well, whoever made them; their names are in the folders above them.
             folder = self.folder
             while folder:
                 folder = folder.rpartition("/")[0]
-                self._files.sync_dir(folder)
-            self._folder_durable = True
-        self._new_names = False
+                self._folders_to_sync.append(folder)
 
-    def files_to_sync(self) -> list[File]:
-        """Files with bytes that are not synced. They stay open until `synced`."""
-        self._syncing |= self._unsynced
-        self._unsynced.clear()
-        return [self._handles.open(self, self.path(number)) for number in sorted(self._syncing)]
+    def files_to_sync(self, count_max: int) -> list[File]:
+        """Some of what has to be synced, folders first; nothing when there is no more.
+
+        They stay open until `synced` or `sync_given_up`, one of which must follow. After an OSError nothing is handed
+        out.
+        """
+        handed: list[File] = []
+        try:
+            while self._folders_to_sync and len(handed) < count_max:
+                folder = self._files.open_folder(self._folders_to_sync[-1])
+                self._folders_to_sync.pop()
+                self._folders_syncing.append(folder)
+                handed.append(folder)
+            if self._to_sync and len(handed) < count_max:
+                for number in sorted(self._to_sync)[: count_max - len(handed)]:
+                    # Before the next one is opened, which may ask for this one back.
+                    self._to_sync.discard(number)
+                    self._syncing.add(number)
+                    handed.append(self._handles.open(self, self.path(number)))
+        except OSError:
+            self.sync_given_up()
+            raise
+        return handed
 
     def synced(self) -> None:
-        """The files of the last `files_to_sync` are synced, or nobody will sync them any more."""
+        """What the last `files_to_sync` handed out is synced."""
+        if self._folders_syncing and not self._folders_to_sync:
+            self._folder_durable = True
         self._syncing.clear()
-        for file in self._doomed:
+        self._close_synced()
+
+    def sync_given_up(self) -> None:
+        """What the last `files_to_sync` handed out will not be synced. It is handed out again another time."""
+        self._to_sync |= self._syncing
+        self._syncing.clear()
+        self._folders_to_sync.extend([folder.path for folder in self._folders_syncing])
+        self._close_synced()
+
+    def _close_synced(self) -> None:
+        for file in [*self._folders_syncing, *self._doomed]:
             file.close()
+        self._folders_syncing.clear()
         self._doomed.clear()
         self._close_wanted()
 
@@ -200,6 +240,7 @@ class SegmentFiles(HandleOwner):
         self._close(number)
         self._known.discard(number)
         self._unsynced.discard(number)
+        self._to_sync.discard(number)
         self._files.unlink(self.path(number))
 
     def remove_others(self, kept: Collection[int]) -> None:
@@ -214,6 +255,8 @@ class SegmentFiles(HandleOwner):
             self._close(number)
         self.close()
         self._unsynced.clear()
+        self._to_sync.clear()
+        self._folders_to_sync.clear()
         self._new_names = False
         self._folder_durable = False
         self._files.remove_dir(self.folder)

@@ -6,7 +6,8 @@ written, and removed when nothing in it is wanted. The handle of a file that is 
 the store; for reading, handles come from the cache and may be asked back at any time.
 
 Invariants
-  1. Before a record of a persistent store is written, the name of its file and of the folders above it are durable.
+  1. Before a batch of the journal is called durable that refers to a record, the names of the record's file and of the
+     folders above it are durable: `take_unsynced` hands out the folders with the file.
   2. The newest file of a persistent store keeps its name, cut to its head when nothing in it is wanted, so that after a
      restart no number is given again: old addresses in the journal's history never lead to another message.
   3. A handle that was given out to be synced stays open until the journal has said that it is durable.
@@ -79,6 +80,9 @@ class StoreFolder(HandleOwner):
         self._writers: dict[int, tuple[StoreFile, File]] = {}
         # Numbers of the files with bytes that nobody was asked to sync.
         self._unsynced: set[int] = set()
+        # Folders with names that nobody was asked to sync, and those that were handed out for it.
+        self._unsynced_folders: list[str] = []
+        self._lent_folders: list[File] = []
 
     def path(self, file: StoreFile) -> str:
         return f"{self.folder}/{file_name(file.number, file.compacted)}"
@@ -92,12 +96,8 @@ class StoreFolder(HandleOwner):
             return writer[1]
         assert not file.on_disk, "only new files are written"
         handle = self.make(file, self.path(file))
-        try:
-            if self.persistent:
-                self.files.sync_dir(self.folder)
-        except OSError:
-            handle.close()
-            raise
+        if self.persistent and self.folder not in self._unsynced_folders:
+            self._unsynced_folders.append(self.folder)
         self._writers[file.number] = (file, handle)
         file.on_disk = True
         return handle
@@ -124,10 +124,35 @@ class StoreFolder(HandleOwner):
             self.close_writers(self.given_out())
 
     def take_unsynced(self) -> list[File]:
-        """Files with bytes that nobody was asked to sync. They stay open until `close_writers`."""
+        """Files with bytes that nobody was asked to sync, and folders with their names.
+
+        The files stay open until `close_writers`, the folders until `close_folders`. After an OSError nothing is taken.
+        """
+        if not self._unsynced:
+            return []
+        folders: list[File] = []
+        try:
+            for path in self._unsynced_folders:
+                folders.append(self.files.open_folder(path))
+        except OSError:
+            for folder in folders:
+                folder.close()
+            raise
+        self._unsynced_folders.clear()
+        self._lent_folders.extend(folders)
         taken = [self._writers[number][1] for number in sorted(self._unsynced)]
         self._unsynced.clear()
-        return taken
+        return [*folders, *taken]
+
+    def lent_folders(self) -> list[File]:
+        """Folders that `take_unsynced` has handed out, and that are open."""
+        return list(self._lent_folders)
+
+    def close_folders(self, folders: Sequence[File]) -> None:
+        """These folders are synced."""
+        for folder in folders:
+            folder.close()
+        self._lent_folders = [folder for folder in self._lent_folders if folder not in folders]
 
     def given_out(self) -> list[int]:
         """Files that are complete, and that `take_unsynced` has handed out if they must be synced at all."""
@@ -147,8 +172,7 @@ class StoreFolder(HandleOwner):
         if self.persistent:
             # All of them may be new, and a process that was killed may have made them without a sync.
             parts = self.folder.split("/")
-            for count in range(len(parts)):
-                self.files.sync_dir("/".join(parts[:count]))
+            self._unsynced_folders.extend(["/".join(parts[:count]) for count in range(len(parts))])
         self._is_made = True
 
     # --- reading ----------------------------------------------------------------------------------
@@ -167,6 +191,12 @@ class StoreFolder(HandleOwner):
 
     def size(self, file: StoreFile) -> int:
         return self._reader(file).size()
+
+    def sync_names(self) -> None:
+        """Make the names of all files durable, and of the folders above, here and now."""
+        parts = self.folder.split("/")
+        for count in range(len(parts) + 1):
+            self.files.sync_dir("/".join(parts[:count]))
 
     def sync(self, file: StoreFile) -> None:
         """Make a file durable, here and now."""
@@ -275,6 +305,7 @@ class StoreFolder(HandleOwner):
     def close(self) -> None:
         """Give every handle back. What was not synced is not."""
         self.close_writers(list(self._writers))
+        self.close_folders(self.lent_folders())
         self._unsynced.clear()
         self._handles.close_all(self)
 

@@ -4,12 +4,14 @@ The way up: the store knows queues only as this class. The variable queue implem
 `NodeStore`; from then on it is asked for its state at each checkpoint, and for help when a journal segment is to go.
 
 Life of a checkpoint, as a queue sees it: `snapshot` and `flush` in one turn, one after the other, with nothing of the
-queue's in between; some turns later, when the files are synced, `files_synced`; and when the checkpoint has its name,
-`synced`. When a checkpoint is given up, what is missing does not come, and the next one asks again.
+queue's in between; then `files_to_sync`, a few files at a time, each time followed some turns later by `files_synced`;
+and when the checkpoint has its name, `synced`. When a checkpoint is given up, files that were handed out get
+`sync_given_up`, what is missing does not come, and the next one asks again.
 
 Invariants
   1. `snapshot` is called only while no row is waiting to be written: every journal place of the queue is known.
-  2. What `flush` wrote is all that the snapshot needs besides the journal and the shared store.
+  2. What `flush` wrote is all that the snapshot needs besides the journal and the shared store. `files_to_sync` hands
+     out no more than this, however much is written while the checkpoint is under way.
   3. What a queue needs of the journal moves forward only: `journal_segment_needed` never gets smaller.
 
 A crash between `flush` and `synced` leaves the older checkpoint, which needs none of what was flushed. A queue stays
@@ -40,12 +42,20 @@ class StoredQueue(ABC):
         """The state, true for every row below the journal's `next_lsn`. The caller does not change it."""
 
     @abstractmethod
-    def flush(self) -> list[File]:
-        """Write buffers; return the files that must be synced before the snapshot counts."""
+    def flush(self) -> None:
+        """Write buffers."""
 
+    @abstractmethod
+    def files_to_sync(self, count_max: int) -> list[File]:
+        """Hand out some of the files that must be synced before the last snapshot counts; fewer: these are the last."""
+
+    @abstractmethod
     def files_synced(self) -> None:
-        """What the last `flush` returned is synced: the handles may be closed. No checkpoint counts on it yet."""
-        return
+        """What was handed out last is synced: the handles may be closed. No checkpoint counts on it yet."""
+
+    @abstractmethod
+    def sync_given_up(self) -> None:
+        """What was handed out last will not be synced: handles may be closed, and the next checkpoint asks again."""
 
     @abstractmethod
     def synced(self) -> None:

@@ -101,7 +101,7 @@ def test_a_roll_waits_for_the_sync_under_way() -> None:
     house.wait()
     house.held.answer()
     assert house.journal.segments() == [1, 2]
-    assert house.held.answer() == [house.path(2)]
+    assert house.held.answer() == ["journal", house.path(2)]
 
 
 def test_the_first_batch_of_a_segment_vouches_for_the_last_of_the_one_before() -> None:

@@ -110,7 +110,7 @@ class House:
         """The next life; and the addresses that it cannot read."""
         house = House(machine)
         unreadable = house.store.start(dict(refs))
-        house.messages = self.messages
+        house.messages = dict(self.messages)
         house.refs = Counter(refs)
         for address in unreadable:
             del house.refs[address]

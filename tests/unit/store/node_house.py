@@ -243,14 +243,23 @@ class PlainQueue(StoredQueue):
         state.size_bytes = sum(message[0] for message in self.messages.values())
         return state
 
-    def flush(self) -> list[File]:
-        self.index.flush(durable=True)
-        self.store.flush(durable=True)
-        return [*self.index.files_to_sync(), *self.store.files_to_sync()]
+    def flush(self) -> None:
+        self.index.flush()
+        self.store.flush()
+        self.index.begin_sync()
+        self.store.begin_sync()
+
+    def files_to_sync(self, count_max: int) -> list[File]:
+        files = self.index.files_to_sync(count_max)
+        return [*files, *self.store.files_to_sync(count_max - len(files))]
 
     def files_synced(self) -> None:
         self.index.synced()
         self.store.synced()
+
+    def sync_given_up(self) -> None:
+        self.index.sync_given_up()
+        self.store.sync_given_up()
 
     def synced(self) -> None:
         self.synced_count += 1

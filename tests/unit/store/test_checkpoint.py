@@ -48,7 +48,7 @@ def write_checkpoint(files: SimFiles, number: int = 7, salt: int = 99) -> Checkp
     state.live.remove(0, 3)
     draft.add(checkpoint.STATE, state.encode())
     draft.finish().fdatasync()
-    draft.publish()
+    draft.publish().fdatasync()
     return header
 
 
@@ -172,9 +172,9 @@ def test_a_checkpoint_waits_for_the_syncer_and_then_goes_on() -> None:
     while not queue.synced_count:
         node.end_turn()
         if syncer.requests:
-            assert not checkpoint_numbers(files)
+            assert not checkpoint_numbers(power_cut(files.copy()))
             syncer.answer()
-    assert checkpoint_numbers(files) == [1]
+    assert checkpoint_numbers(power_cut(files)) == [1]
 
 
 def test_a_commit_is_not_answered_before_its_own_sync_while_a_checkpoint_syncs() -> None:

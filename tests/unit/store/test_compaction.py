@@ -189,6 +189,9 @@ def test_bodies_are_read_and_put_while_a_copy_is_synced() -> None:
     assert len(sync.asked) == 1
     sync.answer()
     house.check_all()
+    assert house.store.status()["compactions"] == 0, "the new name is not durable yet"
+    sync.answer()
+    house.check_all()
     assert house.store.status()["compactions"] == 1
     assert "00000001.pms" in old
     assert "00000001.pms" not in house.names()
@@ -201,6 +204,7 @@ def test_what_is_released_while_it_is_copied_stays_dead() -> None:
     house.store.compact_some(1 << 30)
     house.release(survivors[0])
     house.commit()
+    sync.answer()
     sync.answer()
     with pytest.raises(BadBody):
         house.store.read(survivors[0])

@@ -33,8 +33,9 @@ def slots_of(first: int, count: int, kind: int = JOURNAL) -> list[Slot]:
 
 
 def sync(index: QueueIndex) -> None:
-    index.flush(durable=True)
-    for file in index.files_to_sync():
+    index.flush()
+    index.begin_sync()
+    for file in index.files_to_sync(1000):
         file.fdatasync()
     index.synced()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from errno import EMFILE
 from pathlib import Path
 from struct import pack
 from zlib import crc32
@@ -18,6 +19,7 @@ from penstock.store.places import UnknownVersion
 from penstock.store.segment_files import FILE_HEAD_BYTES, BadFile, Post, SegmentFiles, run_at_once
 
 FOLDER = "vhosts/v/queues/q/idx"
+ALL = 1000
 
 
 class House:
@@ -33,6 +35,17 @@ class House:
 
     def write(self, number: int, data: bytes) -> None:
         self.files.writer(number).pwrite([data], FILE_HEAD_BYTES)
+
+    def to_sync(self) -> list[File]:
+        """The files that are handed out to be synced, without folders."""
+        self.files.begin_sync()
+        return [file for file in self.files.files_to_sync(ALL) if file.path.startswith(f"{FOLDER}/")]
+
+    def sync_names(self) -> None:
+        self.files.begin_sync()
+        for file in self.files.files_to_sync(ALL):
+            file.fdatasync()
+        self.files.synced()
 
 
 def text_at(files: SegmentFiles, number: int) -> bytes:
@@ -158,10 +171,7 @@ def test_synced_files_with_synced_names_survive_a_crash() -> None:
     house = House()
     house.write(0, b"zero")
     house.write(1, b"one")
-    house.files.sync_names()
-    for file in house.files.files_to_sync():
-        file.fdatasync()
-    house.files.synced()
+    house.sync_names()
     house.write(1, b"not synced")
     after = House(disk=house.disk.crash(random.Random(1).randrange))
     assert (text_at(after.files, 0), text_at(after.files, 1)) == (b"zero", b"one")
@@ -171,14 +181,14 @@ def test_names_are_synced_once_for_new_files_and_never_without_being_asked() -> 
     house = House()
     house.write(0, b"data")
     assert "sync_dir" not in [name for name, _ in house.disk.calls]
-    house.files.sync_names()
+    house.sync_names()
     first = [path for name, path in house.disk.calls if name == "sync_dir"]
-    assert first == [FOLDER, "vhosts/v/queues/q", "vhosts/v/queues", "vhosts/v", "vhosts", ""]
+    assert first == ["", "vhosts", "vhosts/v", "vhosts/v/queues", "vhosts/v/queues/q", FOLDER]
     house.write(0, b"more")
-    house.files.sync_names()
+    house.sync_names()
     assert [path for name, path in house.disk.calls if name == "sync_dir"] == first
     house.write(1, b"data")
-    house.files.sync_names()
+    house.sync_names()
     assert [path for name, path in house.disk.calls if name == "sync_dir"] == [*first, FOLDER]
 
 
@@ -186,19 +196,62 @@ def test_a_file_that_is_written_while_it_is_synced_is_synced_again() -> None:
     house = House()
     house.write(0, b"a")
     house.write(1, b"b")
-    assert [file.path for file in house.files.files_to_sync()] == [house.files.path(0), house.files.path(1)]
+    assert [file.path for file in house.to_sync()] == [house.files.path(0), house.files.path(1)]
     house.write(1, b"c")
     house.files.synced()
-    assert [file.path for file in house.files.files_to_sync()] == [house.files.path(1)]
+    assert [file.path for file in house.to_sync()] == [house.files.path(1)]
     house.files.synced()
-    assert house.files.files_to_sync() == []
+    assert house.to_sync() == []
 
 
-def test_what_was_not_reported_synced_is_asked_for_again() -> None:
+def test_what_was_given_up_is_handed_out_again_with_its_names() -> None:
     house = House()
     house.write(0, b"a")
-    house.files.files_to_sync()
-    assert [file.path for file in house.files.files_to_sync()] == [house.files.path(0)]
+    house.files.begin_sync()
+    first = house.files.files_to_sync(ALL)
+    house.files.sync_given_up()
+    again = house.files.files_to_sync(ALL)
+    assert sorted([file.path for file in again]) == sorted([file.path for file in first])
+    house.files.synced()
+    assert house.files.files_to_sync(ALL) == []
+
+
+def test_no_more_files_are_handed_out_than_are_asked_for_and_none_that_is_younger_than_the_beginning() -> None:
+    house = House(limit=2)
+    for number in range(10):
+        house.write(number, b"a")
+    house.files.begin_sync()
+    house.write(10, b"too late")
+    seen: list[str] = []
+    while files := house.files.files_to_sync(3):
+        assert len(files) <= 3
+        assert len(house.handles) <= 2 + 3
+        seen.extend([file.path for file in files if file.path.startswith(f"{FOLDER}/")])
+        for file in files:
+            file.fdatasync()
+        house.files.synced()
+    assert seen == [house.files.path(number) for number in range(10)]
+
+
+@pytest.mark.parametrize("call", ["open", "open_folder"])
+@pytest.mark.parametrize("nth", [1, 2, 5])
+def test_an_error_while_files_are_handed_out_leaves_none_of_them_open(call: str, nth: int) -> None:
+    house = House(limit=1)
+    for number in range(6):
+        house.write(number, b"a")
+    house.files.begin_sync()
+    house.disk.plan.fail(EMFILE, call, nth=nth)
+    with pytest.raises(OSError, match="EMFILE"):
+        house.files.files_to_sync(ALL)
+    assert len(house.handles) <= 1
+    house.disk.plan.heal()
+    files = house.files.files_to_sync(ALL)
+    assert len(files) == 6 + 6
+    for file in files:
+        file.fdatasync()
+    house.files.synced()
+    after = House(disk=house.disk.crash(random.Random(1).randrange))
+    assert [text_at(after.files, number) for number in range(6)] == [b"a"] * 6
 
 
 def test_a_file_that_was_removed_is_not_synced() -> None:
@@ -206,25 +259,25 @@ def test_a_file_that_was_removed_is_not_synced() -> None:
     house.write(0, b"a")
     house.write(1, b"b")
     house.files.remove(0)
-    assert [file.path for file in house.files.files_to_sync()] == [house.files.path(1)]
+    assert [file.path for file in house.to_sync()] == [house.files.path(1)]
     house.files.remove_all()
-    assert house.files.files_to_sync() == []
+    assert house.to_sync() == []
 
 
 def test_reading_makes_no_work_for_a_sync() -> None:
     house = House()
     house.write(0, b"a")
-    house.files.files_to_sync()
+    house.to_sync()
     house.files.synced()
     house.files.reader(0)
-    assert house.files.files_to_sync() == []
+    assert house.to_sync() == []
 
 
 def test_a_file_that_lost_its_handle_is_synced_all_the_same() -> None:
     house = House(limit=1)
     house.write(0, b"a")
     house.write(1, b"b")
-    files = house.files.files_to_sync()
+    files = house.to_sync()
     assert [file.path for file in files] == [house.files.path(0), house.files.path(1)]
     assert all(map(is_open, files))
 
@@ -235,7 +288,7 @@ def test_a_file_that_lost_its_handle_is_synced_all_the_same() -> None:
 def test_a_handle_that_is_asked_back_during_a_sync_is_closed_after_it() -> None:
     house = House(limit=1)
     house.write(0, b"a")
-    file = house.files.files_to_sync()[0]
+    file = house.to_sync()[0]
     house.write(1, b"b")
     house.write(2, b"c")
     assert is_open(file)
@@ -248,7 +301,7 @@ def test_a_handle_that_is_asked_back_during_a_sync_is_closed_after_it() -> None:
 def test_a_file_that_is_removed_during_a_sync_is_closed_after_it_and_may_come_again() -> None:
     house = House()
     house.write(0, b"old")
-    file = house.files.files_to_sync()[0]
+    file = house.to_sync()[0]
     house.files.remove(0)
     assert not house.disk.exists(house.files.path(0))
     house.write(0, b"new")
@@ -257,14 +310,14 @@ def test_a_file_that_is_removed_during_a_sync_is_closed_after_it_and_may_come_ag
     house.files.synced()
     assert not is_open(file)
     assert text_at(house.files, 0) == b"new"
-    assert [file.path for file in house.files.files_to_sync()] == [house.files.path(0)]
+    assert [file.path for file in house.to_sync()] == [house.files.path(0)]
 
 
 @pytest.mark.parametrize("end", [SegmentFiles.close, SegmentFiles.remove_all])
 def test_the_end_of_a_queue_does_not_close_what_is_being_synced(end: Callable[[SegmentFiles], None]) -> None:
     house = House()
     house.write(0, b"a")
-    file = house.files.files_to_sync()[0]
+    file = house.to_sync()[0]
     house.write(1, b"b")
     end(house.files)
     assert is_open(file)
@@ -276,10 +329,11 @@ def test_the_end_of_a_queue_does_not_close_what_is_being_synced(end: Callable[[S
 def test_closing_does_not_forget_what_is_not_synced() -> None:
     house = House()
     house.write(0, b"a")
-    house.files.files_to_sync()
+    house.to_sync()
     house.write(1, b"b")
     house.files.close()
-    assert [file.path for file in house.files.files_to_sync()] == [house.files.path(0), house.files.path(1)]
+    house.files.sync_given_up()
+    assert [file.path for file in house.to_sync()] == [house.files.path(0), house.files.path(1)]
 
 
 def test_handles_are_closed_where_the_owner_works() -> None:
@@ -316,8 +370,8 @@ def test_a_real_folder_does_as_well(tmp_path: Path) -> None:
     files = SegmentFiles(disk, FOLDER, handles, b"TEST", ".x", 4, run_at_once)
     for number in range(3):
         files.writer(number).pwrite([b"data %d" % number], FILE_HEAD_BYTES)
-    files.sync_names()
-    for file in files.files_to_sync():
+    files.begin_sync()
+    for file in files.files_to_sync(ALL):
         file.fdatasync()
     files.synced()
     files.remove(1)
