@@ -473,7 +473,7 @@ def test_no_room_for_a_mark_troubles_nobody() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
-@pytest.mark.parametrize("call", ["create", "sync_dir", "pwrite"])
+@pytest.mark.parametrize("call", ["create", "pwrite"])
 def test_a_machine_that_is_out_of_descriptors_or_memory_lets_waiters_wait(call: str, number: int) -> None:
     house = House()
     house.commit_one(b"first")
