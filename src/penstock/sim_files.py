@@ -65,7 +65,9 @@ class SimFile(File):
     def pread(self, size: int, offset: int) -> bytes:
         assert size >= 0 and offset >= 0
         self._call("pread")
-        return bytes(self._inode.seen[offset : offset + size])
+        data = bytes(self._inode.seen[offset : offset + size])
+        self._machine.pread_bytes += len(data)
+        return data
 
     def size(self) -> int:
         self._call("size")
@@ -164,6 +166,8 @@ class SimFiles(Files):
         self.plan = plan if plan is not None else FaultPlan()
         # (name, path) of every call so far; the first is number 1.
         self.calls: list[tuple[str, str]] = []
+        # That were read so far.
+        self.pread_bytes = 0
         self.is_dead = False
         # (path, offset, size) of the last pwrite.
         self.last_write: tuple[str, int, int] | None = None

@@ -225,11 +225,11 @@ class Homes:
         return self._read_record(status.place.segment, status.addresses[index], status, index)
 
     def _read_journal(self, status: MsgStatus) -> Sequence[tuple[Envelope, bytes] | None]:
+        place = status.place
         try:
-            batch = self.journal.read_batch(status.place.segment, status.place.pos)
+            return self.journal.read_run(place.segment, place.pos, status.entry, status.count)
         except RottenBatch:
             return [None] * status.count
-        return batch[status.entry : status.entry + status.count]
 
     def _read_queue_store(self, status: MsgStatus) -> list[Entry | None]:
         addresses = status.addresses

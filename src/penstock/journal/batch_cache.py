@@ -2,16 +2,18 @@
 
 Owns: `BatchCache`, decoded batches in the order of their last use, views for single reads, and a few open segments.
 
-There are two ways. Who reads messages in the order in which they were written calls `read`: the batch is decoded whole,
-and the next messages are there already. Who wants messages out of order calls `read_one`: a view of the batch finds and
-checks that entry alone. Many single reads in order show that the batch is wanted after all, and it is decoded.
+There are two ways. Who reads messages in the order in which they were written calls `read_run`: the batch is decoded
+whole, and the next messages are there already; of a large batch a view reads the run alone, and the view is there for
+the next one. Who wants messages out of order calls `read_one`: a view of the batch finds and checks that entry alone.
+Many single reads in order show that the batch is wanted after all, and it is decoded, unless it is large.
 
 Life of the data: a batch or a view is made when one of its messages is wanted, and leaves when others need the room, or
 when its segment is removed.
 
 Invariants
-  1. The batches kept take at most `bytes_max` together, roughly, in RAM, the views at most `view_bytes_max`; a larger
-     one is used and not kept.
+  1. The batches kept take at most `bytes_max` together, roughly, in RAM, the views at most `view_bytes_max`, or as much
+     as the one of a large batch that was used last. A batch that would take more than `bytes_max`, or longer than a
+     turn may, is never decoded whole for a run or an entry.
   2. At most `SEGMENTS_OPEN_MAX` files are open.
   3. A batch with damage is not kept, nor is a view that has met any: it is rare, and a second read may be better than
      the first.
@@ -28,13 +30,13 @@ from typing import Final, final
 
 from penstock.files import Files
 from penstock.journal.batch import Decoded, RottenBatch, decode_entries, view_at
-from penstock.journal.light_view import LightView, light_view_at
+from penstock.journal.light_view import ENTRY_BYTES, LightView, decoded_bytes, light_view_at
 from penstock.journal.segment_reader import SegmentReader
 
 # Two gigabytes in segments of the usual size: messages that are read out of order lie in all of them.
 SEGMENTS_OPEN_MAX: Final = 32
-# What an entry takes beyond its bytes: a tuple, a bytes object, a place in the list.
-ENTRY_BYTES: Final = 100
+# A larger batch is not decoded in one go: some thousand small messages take milliseconds.
+WHOLE_BYTES_MAX: Final = 512 * 1024
 
 
 @final
@@ -91,6 +93,47 @@ class BatchCache:
                 self._bytes -= self._batches.pop(oldest)[1]
         return entries
 
+    def read_run(self, segment: int, pos: int, first: int, count: int) -> Sequence[Decoded]:
+        """Entries of a batch that follow each other, None for damaged ones; fewer behind the last.
+
+        Errors are those of `read`.
+        """
+        key = (segment, pos)
+        if key not in self._batches:
+            try:
+                reader = self._reader(segment)
+                view = self._large_view(reader, key)
+                found = None if view is None else view.read_run(reader, first, count)
+            except OSError as error:
+                if error.errno not in (EIO, ENOENT):
+                    raise
+                raise RottenBatch(segment, pos, str(error)) from error
+            if view is not None and found is not None:
+                if None not in found:
+                    # However large it is: the next run is in it.
+                    self._keep_view(key, view, 1)
+                return found
+        return self.read(segment, pos)[first : first + count]
+
+    def _large_view(self, reader: SegmentReader, key: tuple[int, int]) -> LightView | None:
+        """The view of a batch that is too large to be decoded whole, taken out of those that are kept; else None."""
+        view = self._views.get(key)
+        if view is not None:
+            if not self._is_large(view.decoded_bytes):
+                return None
+            del self._views[key]
+            self._view_bytes -= view.size_bytes
+            return view
+        if reader.head is None:
+            return None
+        header = reader.header_at(key[1])
+        if header is not None and not self._is_large(decoded_bytes(header)):
+            return None
+        return _made_view(reader, key[1])
+
+    def _is_large(self, size: int) -> bool:
+        return size > WHOLE_BYTES_MAX or size > self._bytes_max
+
     def read_one(self, segment: int, pos: int, entry: int) -> Decoded:
         """One entry of a batch; None when it is damaged, or when there is none of that number.
 
@@ -106,7 +149,7 @@ class BatchCache:
                 view = _made_view(reader, pos)
             else:
                 self._view_bytes -= view.size_bytes
-            is_worth_decoding = view.is_worth_decoding(entry)
+            is_worth_decoding = not self._is_large(view.decoded_bytes) and view.is_worth_decoding(entry)
             found = None if is_worth_decoding else view.read(reader, entry)
         except OSError as error:
             if error.errno not in (EIO, ENOENT):
@@ -116,12 +159,11 @@ class BatchCache:
             self._keep_view(key, view)
         return _at(self.read(segment, pos), entry) if is_worth_decoding else found
 
-    def _keep_view(self, key: tuple[int, int], view: LightView) -> None:
-        if view.size_bytes > self._view_bytes_max:
-            return
+    def _keep_view(self, key: tuple[int, int], view: LightView, count_min: int = 0) -> None:
+        """Keep a view; others go when there is no room, and so does this one, unless so many may stay."""
         self._views[key] = view
         self._view_bytes += view.size_bytes
-        while self._view_bytes > self._view_bytes_max:
+        while self._view_bytes > self._view_bytes_max and len(self._views) > count_min:
             oldest = next(iter(self._views))
             self._view_bytes -= self._views.pop(oldest).size_bytes
 

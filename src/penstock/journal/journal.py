@@ -8,7 +8,7 @@ appended to a segment of their own, are read back by place, and go when their se
 
 Invariants
   1. Nothing is appended to a segment of an earlier life.
-  2. Every byte that `read_batch` and `read_one` hand out was compared with a checksum.
+  2. Every byte that `read_batch`, `read_run` and `read_one` hand out was compared with a checksum.
   3. The newest segment is never removed.
 
 A crash loses what was not reported durable, at most. The journal does not decide when turns end, which segments may go,
@@ -102,6 +102,11 @@ class Journal(Committing):
         """The entries of a written batch by index, None for damaged ones; RottenBatch when it is unreadable."""
         assert segment >= 0, "a batch that was not written is in RAM"
         return self._cache.read(segment, pos)
+
+    def read_run(self, segment: int, pos: int, first: int, count: int) -> Sequence[Decoded]:
+        """Entries of a written batch that follow each other; None for damaged ones. Errors as above."""
+        assert segment >= 0, "a batch that was not written is in RAM"
+        return self._cache.read_run(segment, pos, first, count)
 
     def read_one(self, segment: int, pos: int, entry: int) -> Decoded:
         """One entry of a written batch, for who reads out of order; None when it is damaged. Errors as above."""

@@ -1,15 +1,16 @@
-"""One batch for single reads: where each entry is, and how to check it, without decoding the others.
+"""One batch for reads of a part of it: where each entry is, and how to check it, without decoding the others.
 
 Owns: `LightView`, columns of a batch whose header, rows and lengths were checked. It holds no bytes of messages and no
 open file: each read is handed the segment. A message costs one or two blocks of the heap, one for its properties and
-one for its body; the address of the last route is kept, since most messages of a batch have the same.
+one for its body, neighbours cost theirs together; the address of the last route is kept, since most messages of a batch
+have the same.
 
 Life of the data: made by `batch_cache` when the first entry of a batch is read alone, kept as long as there is room.
 
 Invariants
   1. `_starts` has the first entry of each run in order, each once: rows of a fan-out name the entries that others had.
      `_routes` and `_kinds` are those of the first row that names the run.
-  2. What `read` answers equals the entry in `batch.decode_entries`, and was compared with its checksum.
+  2. What `read` and `read_run` answer equals the entry in `batch.decode_entries`, and was compared with its checksum.
   3. `size_bytes` is what the view takes in RAM, with the largest address that it may keep.
   4. Reads in order are counted, and each count ends in one decoding of the whole batch: so in any order of reads the
      time is at most about twice that of the better of both ways.
@@ -42,6 +43,8 @@ _NAMES_ROUTE: Final = NAME_ROUTE << 16 | NAME
 # Roughly, in bytes that are checked in the same time: one read of an entry alone; one entry of a batch decoded whole.
 _READ_COSTS: Final = 16 * 1024
 _ENTRY_COSTS: Final = 400
+# What a decoded entry takes beyond its bytes: a tuple, a bytes object, a place in the list.
+ENTRY_BYTES: Final = 100
 # The object, the heads of its arrays, its place in a dict, and the longest address.
 _FIXED_BYTES: Final = 1700
 
@@ -67,12 +70,14 @@ class LightView:
         "_routes",
         "_seed",
         "_starts",
+        "decoded_bytes",
         "size_bytes",
     )
 
     def __init__(self, header: BatchHeader, meta: bytes, seed: int) -> None:
         self._heap_at = header.heap_at
         self._heap_bytes = header.props_bytes + header.body_bytes
+        self.decoded_bytes = decoded_bytes(header)
         self._seed = seed
         lengths_at = header.rows * ROW_BYTES
         words = array("i", meta[:lengths_at])
@@ -137,6 +142,64 @@ class LightView:
         # The priority is what is left of the word, with its sign.
         return decode_envelope(address, properties, flags & PERSISTENT != 0, word >> 16), body
 
+    def read_run(self, reader: SegmentReader, first: int, count: int) -> list[Decoded]:
+        """Entries that follow each other, as `read` answers for each; fewer behind the last. Costs what they take."""
+        end = min(first + count, len(self._body_at) - 1)
+        if first < 0 or first >= end:
+            return []
+        bodies = self._between(reader, self._body_at[first], self._body_at[end])
+        props = self._between(reader, self._props_at[first], self._props_at[end])
+        if bodies is None or props is None:
+            # Some of it is damaged: each for itself.
+            return [self.read(reader, entry) for entry in range(first, end)]
+        found: list[Decoded] = []
+        run = bisect_right(self._starts, first) - 1
+        while first < end:
+            following = self._starts[run + 1] if run + 1 < len(self._starts) else end
+            stop = min(end, following)
+            self._read_part(reader, run, first, stop, bodies, props, found)
+            first = stop
+            run += 1
+        return found
+
+    def _read_part(
+        self,
+        reader: SegmentReader,
+        run: int,
+        first: int,
+        stop: int,
+        bodies: bytes,
+        props: bytes,
+        found: list[Decoded],
+    ) -> None:
+        """Entries of one run. `bodies` and `props` are those of all entries of a read, from the one behind `found`."""
+        body_at, props_at = self._body_at, self._props_at
+        begun = first - len(found)
+        from_byte = body_at[begun]
+        word = self._kinds[run]
+        if word & 0xFF != PUBLISHED:
+            for entry in range(first, stop):
+                found.append((NO_ENVELOPE, bodies[body_at[entry] - from_byte : body_at[entry + 1] - from_byte]))
+            return
+        flags = word >> 8 & 0xFF
+        is_shared = flags & SHARED_PROPS != 0
+        address = self._address(reader, self._routes[run])
+        properties = self._span(reader, props_at, self._starts[run]) if is_shared else b""
+        if address is None or properties is None:
+            found.extend([None] * (stop - first))
+            return
+        is_persistent = flags & PERSISTENT != 0
+        if is_shared:
+            envelope = decode_envelope(address, properties, is_persistent, word >> 16)
+            for entry in range(first, stop):
+                found.append((envelope, bodies[body_at[entry] - from_byte : body_at[entry + 1] - from_byte]))
+            return
+        props_from = props_at[begun]
+        for entry in range(first, stop):
+            properties = props[props_at[entry] - props_from : props_at[entry + 1] - props_from]
+            envelope = decode_envelope(address, properties, is_persistent, word >> 16)
+            found.append((envelope, bodies[body_at[entry] - from_byte : body_at[entry + 1] - from_byte]))
+
     def _address(self, reader: SegmentReader, route: int) -> bytes | None:
         """Exchange and routing key; None when they are damaged."""
         if route == self._last_route:
@@ -151,9 +214,11 @@ class LightView:
         return address
 
     def _span(self, reader: SegmentReader, offsets: array[int], entry: int) -> bytes | None:
+        return self._between(reader, offsets[entry], offsets[entry + 1])
+
+    def _between(self, reader: SegmentReader, start: int, stop: int) -> bytes | None:
         """A stretch of the heap, read and checked by whole blocks; None when one of them is damaged."""
-        start = offsets[entry]
-        size = offsets[entry + 1] - start
+        size = stop - start
         if size == 0:
             return b""
         first = start // BLOCK_BYTES
@@ -166,6 +231,11 @@ class LightView:
         if crc32(data, crcs[first - 1] if first > 0 else self._seed) != crcs[behind - 1]:
             return None
         return data[start - from_byte : start - from_byte + size]
+
+
+def decoded_bytes(header: BatchHeader) -> int:
+    """What a batch takes in RAM when it is decoded whole."""
+    return header.end - header.pos + header.entries * ENTRY_BYTES
 
 
 def _picked(column: array[int], rows: list[int]) -> array[int]:

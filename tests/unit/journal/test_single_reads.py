@@ -98,6 +98,11 @@ def assert_single_reads_equal_whole(house: House, place: tuple[int, int], order:
     for entry in (-1, len(whole), len(whole) + 1000):
         assert view.read(reader, entry) is None
         assert house.journal.read_one(*place, entry) is None
+    for _ in range(10):
+        first, count = order.randrange(len(whole) + 1), order.randrange(1, len(whole) + 3)
+        wanted = whole[first : first + count]
+        assert [plain(found) for found in view.read_run(reader, first, count)] == wanted
+        assert [plain(found) for found in house.journal.read_run(*place, first, count)] == wanted
     # And through the cache, which may choose either way.
     assert {entry: plain(house.journal.read_one(*place, entry)) for entry in entries} == dict(enumerate(whole))
     reader.close()
@@ -413,6 +418,20 @@ def test_reads_in_order_of_a_batch_that_cannot_be_kept_are_still_mostly_single()
         assert house.journal.read_one(*place) is not None
     # Two for each, and a few for each time that it was decoded in vain.
     assert preads(house) - before < 3 * len(places)
+
+
+@pytest.mark.parametrize("options", [NO_BATCHES, NOTHING_KEPT, JournalOptions()])
+def test_runs_in_order_of_a_batch_too_large_to_keep_cost_what_they_take(options: JournalOptions) -> None:
+    house = House(options=options)
+    house.publish(0, [b"0123456789"] * 20_000)
+    place = house.commit()
+    first = house.journal.read_run(*place, 0, 1)
+    assert first
+    before = house.files.pread_bytes
+    found = [entry for at in range(1, 20_001, 200) for entry in house.journal.read_run(*place, at, 200)]
+    assert len(found) == 20_000
+    # A block at each end of each run, twice: bodies and properties.
+    assert house.files.pread_bytes - before < 20_000 * 11 + 100 * 4 * BLOCK_BYTES
 
 
 def test_one_entry_of_a_small_batch_is_no_reason_to_decode_it() -> None:
