@@ -89,6 +89,12 @@ PULL_MESSAGES_MAX: Final = 256
 PULL_BYTES_MAX: Final = 64 * 1024
 # One turn of the scheduler delivers at most this many messages before sockets are read again.
 TURN_MESSAGES_MAX: Final = 4_096
+# Deliveries that are settled together at once; of more there may be slices.
+SETTLE_AT_ONCE: Final = 512
+# One slice of a settlement of many deliveries: so many messages, or as many as take so long. Dead letters cost about
+# 10 µs each, acks less than one.
+SETTLE_MESSAGES_MAX: Final = 4_096
+SETTLE_TURN_S: Final = 0.005
 # Below this many ready messages per waiting consumer they are dealt one at a time, strictly in turn.
 DEAL_SINGLY_BELOW: Final = 8
 

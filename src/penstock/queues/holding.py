@@ -43,6 +43,7 @@ from penstock.queues.publisher_marks import PublisherMarks
 from penstock.queues.queue_host import QueueHost
 from penstock.queues.returns import Returns
 from penstock.queues.selection import Selection
+from penstock.queues.settling import Settling
 from penstock.queues.single_active import SingleActive
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class QueueOwner(ABC):
 
 class Holding(Availability):
     """Everything about a queue but its consumers' side."""
+
+    # Settlements of many of its deliveries that are under way, and how many of them put messages back: until those are
+    # over nothing is handed out.
+    settling: tuple[Settling, ...] = ()
+    returning: int = 0
 
     def __init__(
         self,
@@ -354,6 +360,19 @@ class Holding(Availability):
             # It may have died over its limit: it makes room when all queues are there.
             self._expiry.arm_at(self._clock.wall_ms())
 
+    # --- settling in slices ---------------------------------------------------------------------------
+
+    def settling_begun(self, settling: Settling, returns: bool) -> None:
+        """Deliveries are settled in several turns from now on; with `returns` they come back."""
+        self.settling = (*self.settling, settling)
+        self.returning += returns
+
+    def settling_over(self, settling: Settling, returns: bool) -> None:
+        self.settling = tuple([other for other in self.settling if other is not settling])
+        self.returning -= returns
+        if returns and not self.returning and not self.deleted and not self.crashed:
+            self.consumers.notify_available(self.available_count())
+
     # --- the whole queue ------------------------------------------------------------------------------
 
     def ready_count(self) -> int:
@@ -381,6 +400,9 @@ class Holding(Availability):
 
     def delete(self) -> int:
         """Cancel the consumers, drop everything; return how many messages were ready."""
+        while self.settling:
+            # What was rejected before goes to its dead-letter exchange.
+            self.settling[0].finish()
         ready = len(self)
         self._leave_use()
         self.backing.delete_and_terminate()

@@ -10,7 +10,7 @@ Invariants
   1. While a message is available and an eligible consumer is interested, a consumer is notified (consumer manager).
   2. No message that has expired at the head is handed out, also not in a run behind a message that has not.
   3. An exclusive consumer is the only consumer.
-  4. A paused queue hands out nothing.
+  4. A paused queue hands out nothing, nor does one to which messages are coming back in slices.
 
 A crash leaves what the backing leaves; consumers and counters are gone. It does not know exchanges, channels
 or sockets.
@@ -94,7 +94,7 @@ class Queue(AtHand):
             self.consumers.set_interest(consumer, desired)
 
     def has_available(self, consumer: Consumer) -> bool:
-        if self.paused:
+        if self.paused or self.returning:
             return False
         if not consumer.acquires:
             return has_more(self.backing, self.selection, consumer)
@@ -103,7 +103,7 @@ class Queue(AtHand):
         return not self.backing.is_empty()
 
     def available_count(self) -> int:
-        return 0 if self.paused else self.ready_count()
+        return 0 if self.paused or self.returning else self.ready_count()
 
     def arrived(self) -> None:
         """The backing may have got messages by itself: offer them. Nobody here has noted whether they expire."""
@@ -122,7 +122,7 @@ class Queue(AtHand):
         manager = self.consumers
         if not manager.begin_pull(consumer):
             return None
-        if self.paused or (self._expiry.may_expire and self._expire_head()):
+        if self.paused or self.returning or (self._expiry.may_expire and self._expire_head()):
             # What has expired goes in slices; whoever waits is notified behind the last one.
             manager.missed(consumer)
             return None

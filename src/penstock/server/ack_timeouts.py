@@ -50,7 +50,7 @@ class AckTimeouts(Expiring):
     def expire_due(self, now_ms: int) -> None:
         channel = self._channel
         unacked = channel.unacked
-        channel.settle(unacked.lapse(now_ms), REQUEUE)
+        channel.settle_many(unacked.lapse(now_ms), REQUEUE)
         next_ms = unacked.next_due_ms()
         if next_ms >= 0:
             pause_ms = max(self._shortest_ms // WAKES_PER_TIMEOUT, unacked.stretch_count() // STRETCHES_PER_MS)

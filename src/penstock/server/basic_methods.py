@@ -20,6 +20,7 @@ from penstock.server.channel import Channel
 from penstock.server.consumer_filters import BROWSE_ARGUMENT, browse_start, check_not_browsing, consumer_filter
 from penstock.server.pg_answers import when_looked
 from penstock.server.queue_methods import queue_name
+from penstock.server.settlements import when_settled
 from penstock.server.subscription import Subscription
 from penstock.server.transaction import ACK, REJECT, REQUEUE
 from penstock.wire import methods
@@ -177,20 +178,20 @@ def basic_recover(channel: Channel, method: methods.BasicRecover) -> None:
     if not method.requeue:
         raise not_implemented("requeue=false")
     channel.send(methods.BasicRecoverOk())
-    channel.settle(channel.unacked.take_all(), REQUEUE)
+    channel.settle_many(channel.unacked.take_all(), REQUEUE)
 
 
 def basic_recover_async(channel: Channel, method: methods.BasicRecoverAsync) -> None:
     if not method.requeue:
         raise not_implemented("requeue=false")
-    channel.settle(channel.unacked.take_all(), REQUEUE)
+    channel.settle_many(channel.unacked.take_all(), REQUEUE)
 
 
 HANDLERS: dict[int, Callable[[Channel, Any], None]] = {
     methods.BasicQos.INDEX: basic_qos,
     methods.BasicConsume.INDEX: basic_consume,
     methods.BasicCancel.INDEX: basic_cancel,
-    methods.BasicGet.INDEX: basic_get,
+    methods.BasicGet.INDEX: when_settled(basic_get),
     methods.BasicAck.INDEX: basic_ack,
     methods.BasicNack.INDEX: basic_nack,
     methods.BasicReject.INDEX: basic_reject,

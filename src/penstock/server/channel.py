@@ -288,14 +288,29 @@ class Channel(ConfirmSink, ReplyReceiver):
         if self.transaction is not None:
             self.transaction.settled(spans, how)
         else:
+            self.settle_many(spans, how)
+
+    def settle_many(self, spans: list[Span], how: int) -> None:
+        """Like `settle`, over several turns when there are very many."""
+        if len(spans) <= 1 or sum([count for _, _, count in spans]) <= limits.SETTLE_AT_ONCE:
             self.settle(spans, how)
+        else:
+            self.offer_before(spans, how)
+            self.connection.server.settlements.settle(self, spans, how)
 
     def settle(self, spans: list[Span], how: int) -> None:
         """Acknowledge, reject or requeue deliveries that were taken from `unacked`."""
+        self.offer_before(spans, how)
+        self.settle_slice(spans, how)
+
+    def offer_before(self, spans: list[Span], how: int) -> None:
+        """What is ready is offered before messages that come back stand in front of it again."""
         if how == REQUEUE:
-            # What is ready is offered before these stand in front of it again.
             for queue in {run.queue: None for run, _, _ in spans}:
                 queue.offer()
+
+    def settle_slice(self, spans: list[Span], how: int) -> None:
+        """Settle some of the deliveries that were settled together."""
         # Only who is out of credit can have lost interest by that: with credit left nobody has to be asked.
         was_out_of_credit = 0 < self.prefetch_count <= self.consumer_unacked_count
         for run, first_seq_id, count in spans:
@@ -368,13 +383,13 @@ class Channel(ConfirmSink, ReplyReceiver):
 
     # --- the end --------------------------------------------------------------------------------------
 
-    def release(self) -> None:
-        """The channel is closed or its connection is gone: consumers leave, what is unacknowledged goes back.
+    def release(self) -> list[Span]:
+        """The channel is closed or its connection is gone: consumers leave. What is unacknowledged is to go back.
 
         Nothing that the channel has leads back to it afterwards: it is freed by reference counting.
         """
         if self._is_released:
-            return
+            return []
         self._is_released = True
         self.closing = True
         self.close_replies()
@@ -388,8 +403,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         if self.transaction is not None:
             self.transaction.rollback()
             self.transaction = None
-        for run, first_seq_id, count in self.unacked.take_all():
-            run.queue.requeue(range(first_seq_id, first_seq_id + count), lost=True)
         self.confirms = None
         self.publisher.close()
         self.consumer_unacked_count = 0
+        return self.unacked.take_all()

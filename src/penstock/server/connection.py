@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -24,6 +25,7 @@ from penstock.server.definition_answers import DEFINITIONS, DefinitionAnswers
 from penstock.server.handshake import Handshake
 from penstock.server.heartbeat import Heartbeat
 from penstock.server.reader import FrameReader
+from penstock.server.settlements import SETTLING, WAITING
 from penstock.wire import frames, methods
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ log = logging.getLogger("penstock.connection")
 OUT_BYTES_FLUSH = 256 * 1024
 # Why what has arrived is not even parsed: the client does not read its answers, or an answer waits for the disk.
 OUTPUT = "output"
-PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS))
+# Or what it has settled takes more than a turn, or what others have in a queue that it asks about.
+PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS, SETTLING, WAITING))
 
 
 class Connection(asyncio.Protocol):
@@ -89,6 +92,9 @@ class Connection(asyncio.Protocol):
         self._working: deque[Channel] = deque()
         self._scheduled = False
         self._confirming: list[Channel] = []
+        # Settlements under way, and what happens when they are over.
+        self._settling = 0
+        self._when_settled: list[Callable[[], None]] = []
 
     # --- the transport --------------------------------------------------------------------------------
 
@@ -130,8 +136,7 @@ class Connection(asyncio.Protocol):
 
     def _release(self) -> None:
         """Give back what the client held: its consumers, what it has not acknowledged, its exclusive queues."""
-        for channel in list(self.channels.values()):
-            channel.release()
+        self._release_channels()
         self.channels.clear()
         if not self._is_released:
             self._is_released = True
@@ -184,6 +189,26 @@ class Connection(asyncio.Protocol):
 
     def is_parsing_stopped_only_by(self, reason: str) -> bool:
         return not self.closing and self._read_stops & PARSE_STOPS == {reason}
+
+    def settling_begun(self) -> None:
+        """What the client has settled, or left behind, takes several turns."""
+        self._settling += 1
+        self.stop_parsing(SETTLING)
+
+    def settling_over(self) -> None:
+        self._settling -= 1
+        if self._settling == 0:
+            when_settled, self._when_settled = self._when_settled, []
+            for call in when_settled:
+                call()
+            self.resume_parsing(SETTLING)
+
+    def when_settled(self, call: Callable[[], None]) -> None:
+        """Call when all that the client has settled is done; mostly at once."""
+        if self._settling:
+            self._when_settled.append(call)
+        else:
+            call()
 
     def may_be_silent(self) -> bool:
         """True while we do not read for reasons of our own; a client that does not read us has no such excuse."""
@@ -381,8 +406,13 @@ class Connection(asyncio.Protocol):
     def forget_channel(self, channel: Channel) -> None:
         """Release what the channel holds; its number stays taken until the close is complete."""
         channel.flush_confirms()
-        channel.release()
+        self.server.settlements.give_back(self, channel.release())
         self._reader.forget_channel(channel)
+
+    def _release_channels(self) -> None:
+        """All of them are over. What they leave behind goes back together: it is one act, however many there are."""
+        left = [span for channel in list(self.channels.values()) for span in channel.release()]
+        self.server.settlements.give_back(self, left)
 
     def close_with(self, error: AmqpError, index: int) -> None:
         """The broker closes the connection and waits a little for the client to agree."""
@@ -393,8 +423,7 @@ class Connection(asyncio.Protocol):
         log.warning("connection %s closed: %s", self.peer, ascii(error.reply_text))
         self.closing = True
         self._handshake.stop()
-        for channel in list(self.channels.values()):
-            channel.release()
+        self._release_channels()
         self.send(0, methods.ConnectionClose(error.reply_code, text(error), index >> 16, index & 0xFFFF))
         self.flush()
         # Only now: the client must be read again to hear its close-ok.
@@ -408,8 +437,12 @@ class Connection(asyncio.Protocol):
         self._flush_confirms()
         # Exclusive queues are gone when the client hears that its connection is closed, as in RabbitMQ.
         self._release()
-        self.send(0, methods.ConnectionCloseOk())
-        self._finish()
+        self.when_settled(self._answer_close)
+
+    def _answer_close(self) -> None:
+        if self._transport is not None:
+            self.send(0, methods.ConnectionCloseOk())
+            self._finish()
 
     def _finish(self) -> None:
         """Everything is said: write it, and read on until the client hangs up, for a limited time.

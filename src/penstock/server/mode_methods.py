@@ -26,7 +26,8 @@ def channel_close(channel: Channel, method: methods.ChannelClose) -> None:
     channel.offer()
     connection.forget_channel(channel)
     connection.channels.pop(channel.number, None)
-    channel.send(methods.ChannelCloseOk())
+    # Not before what it had is ready again: whoever has this answer may look.
+    connection.when_settled(lambda: channel.send(methods.ChannelCloseOk()))
 
 
 def channel_flow(channel: Channel, method: methods.ChannelFlow) -> None:

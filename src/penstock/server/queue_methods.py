@@ -14,6 +14,7 @@ from penstock.errors import not_found
 from penstock.queues.queue import Queue
 from penstock.server.channel import Channel
 from penstock.server.pg_answers import when_counted, when_dropped, when_made, when_purged
+from penstock.server.settlements import when_settled
 from penstock.wire import methods
 
 log = logging.getLogger("penstock.queue")
@@ -165,9 +166,9 @@ def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
 
 
 HANDLERS: dict[int, Callable[[Channel, Any], None]] = {
-    methods.QueueDeclare.INDEX: queue_declare,
-    methods.QueueDelete.INDEX: queue_delete,
-    methods.QueuePurge.INDEX: queue_purge,
+    methods.QueueDeclare.INDEX: when_settled(queue_declare),
+    methods.QueueDelete.INDEX: when_settled(queue_delete),
+    methods.QueuePurge.INDEX: when_settled(queue_purge),
     methods.QueueBind.INDEX: queue_bind,
     methods.QueueUnbind.INDEX: queue_unbind,
 }

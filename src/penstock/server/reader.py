@@ -125,6 +125,8 @@ class FrameReader(RouteMemory):
                     continue
                 if data.startswith(ACK_START, pos + 3):
                     pos = self._acks(data, pos, end)
+                    if connection.parsing_stopped:
+                        break
                     continue
             dispatch.on_frame(connection, kind, data[pos + 1] << 8 | data[pos + 2], data, pos + 7, stop - 1)
             pos = stop
@@ -260,7 +262,12 @@ class FrameReader(RouteMemory):
         head = data[pos : pos + 11]
         first = last = 0
         try:
-            while data.startswith(head, pos) and pos + ACK_FRAME_BYTES <= end and data[pos + 20] == frames.END:
+            while (
+                data.startswith(head, pos)
+                and pos + ACK_FRAME_BYTES <= end
+                and data[pos + 20] == frames.END
+                and not connection.parsing_stopped
+            ):
                 tag = int.from_bytes(data[pos + 11 : pos + 19], "big")
                 multiple = data[pos + 19] & 1
                 pos += ACK_FRAME_BYTES

@@ -30,6 +30,7 @@ from penstock.server.http import HttpDoor
 from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
 from penstock.server.pg_open import OpenPostgres, open_postgres
 from penstock.server.scheduler import Scheduler
+from penstock.server.settlements import Settlements
 from penstock.server.store_turns import StoreTurns
 from penstock.spare_descriptors import SpareDescriptors
 from penstock.wire import methods
@@ -61,6 +62,7 @@ class Server:
         self.loop: asyncio.AbstractEventLoop
         self.flow: PublisherFlow
         self.scheduler: Scheduler
+        self.settlements: Settlements
         self.faults = Faults(self)
         self._make_syncer = make_syncer
         self._store: StoreTurns | None = None
@@ -91,6 +93,7 @@ class Server:
                 self._open_store(self.config.data_dir)
             elif self._postgres is not None:
                 self.broker = Broker(self.config, postgres=self._postgres.queues)
+            self.settlements = Settlements(self.loop, self.broker.clock)
             await self._listen()
             if self.config.http_port is not None:
                 self._http = HttpDoor(self.config, self.broker, self.budget.http_connections)
@@ -159,6 +162,7 @@ class Server:
         for timer in (self._expiry_timer, self._alarm_timer):
             if timer is not None:
                 timer.cancel()
+        self.settlements.finish()
         self.flow.close()
         self._close_store()
         await self._close_postgres()
@@ -249,6 +253,7 @@ class Server:
         """Let go of the disk and of the clients as a crash would; for tests."""
         for connection in list(self.connections):
             connection.drop()
+        self.settlements.abandon()
         if self._store is not None:
             self._store.stop()
             self._store = self.scheduler.store = None

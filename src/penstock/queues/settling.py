@@ -1,0 +1,18 @@
+"""What a queue sees of a settlement that takes several turns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+
+class Settling(ABC):
+    """One client has settled so many deliveries that they are worked off in slices."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Settle the rest now: what comes next must not happen before."""
+
+    @abstractmethod
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Have something called behind the last slice."""

@@ -1,0 +1,277 @@
+"""Many deliveries that are settled together: some in each turn, and nobody sees the middle of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from durable_bench import DurableBench
+from pamqp import commands
+from wire_bench import Bench, Client
+
+from penstock import limits
+from penstock.clock import Clock
+from penstock.queues.queue import Queue
+from penstock.server.settlements import Settlements
+
+# Deliveries come in runs of 256.
+COUNT = 5 * limits.PULL_MESSAGES_MAX
+assert COUNT > limits.SETTLE_AT_ONCE + limits.PULL_MESSAGES_MAX
+
+
+class RushingClock(Clock):
+    """A second passes between two looks: every slice is late, and so as small as it can be."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        self._now_s += 1.0
+        return self._now_s
+
+
+def texts(count: int = COUNT) -> list[bytes]:
+    return [b"%05d" % number for number in range(count)]
+
+
+def rushed(bench: Bench) -> Bench:
+    bench.server.settlements = Settlements(bench.loop, RushingClock())
+    return bench
+
+
+def declared(client: Client, name: str = "q", **arguments: Any) -> None:
+    assert isinstance(client.call(commands.Queue.Declare(0, name, **arguments))[0], commands.Queue.DeclareOk)
+
+
+def with_unacked(bench: Bench, **arguments: Any) -> Client:
+    """A client that has got all messages of the queue and has settled none."""
+    client = bench.client()
+    declared(client, **arguments)
+    client.publish("", "q", *texts())
+    client.send(commands.Basic.Consume(0, "q", "t"))
+    assert len(bodies(client.read())) == COUNT
+    return client
+
+
+def bodies(frames: list[Any]) -> list[bytes]:
+    return [frame.value for frame in frames if hasattr(frame, "value")]
+
+
+def deliveries(frames: list[Any]) -> list[commands.Basic.Deliver]:
+    return [frame for frame in frames if isinstance(frame, commands.Basic.Deliver)]
+
+
+def lose(client: Client) -> None:
+    client.connection.connection_lost(None)
+
+
+def queue_of(bench: Bench, name: str = "q") -> Queue:
+    return bench.vhost.queues[name]
+
+
+NACK_ALL = commands.Basic.Nack(0, True, True)
+REJECT_ALL = commands.Basic.Nack(0, True, False)
+ACK_ALL = commands.Basic.Ack(0, True)
+
+# What settles all deliveries, and how many are ready in the end.
+ACTS = [
+    pytest.param(lambda client: client.send(NACK_ALL), COUNT, id="nack"),
+    pytest.param(lambda client: client.send(commands.Basic.Recover(True)), COUNT, id="recover"),
+    pytest.param(lambda client: client.send(commands.Channel.Close(200, "", 0, 0)), COUNT, id="channel-close"),
+    pytest.param(lambda client: client.send(commands.Basic.Ack(99_999, False)), COUNT, id="channel-error"),
+    pytest.param(lose, COUNT, id="lost"),
+    pytest.param(lambda client: client.send(REJECT_ALL), 0, id="reject"),
+    pytest.param(lambda client: client.send(ACK_ALL), 0, id="ack"),
+]
+
+
+@pytest.mark.parametrize(("act", "ready"), ACTS)
+def test_one_turn_settles_no_more_than_it_has_time_for(act: Any, ready: int) -> None:
+    bench = rushed(Bench())
+    client = with_unacked(bench)
+    client.send(commands.Basic.Cancel("t"))
+    queue = queue_of(bench)
+    act(client)
+    left = [queue.backing.depth() - len(queue.backing)]
+    while queue.settling:
+        bench.loop.turn()
+        left.append(queue.backing.depth() - len(queue.backing))
+    assert left[0] == COUNT - limits.PULL_MESSAGES_MAX
+    assert max(before - after for before, after in pairwise(left)) <= limits.PULL_MESSAGES_MAX
+    assert left[-1] == 0
+    assert len(queue) == ready
+
+
+def test_a_clock_with_time_left_does_not_make_a_slice_larger_than_its_limit() -> None:
+    bench = Bench()
+    count = limits.SETTLE_MESSAGES_MAX + 3 * limits.PULL_MESSAGES_MAX
+    client = bench.client()
+    declared(client)
+    client.publish("", "q", *texts(count))
+    client.send(commands.Basic.Consume(0, "q", "t"))
+    assert len(bodies(client.read())) == count
+    lose(client)
+    assert limits.PULL_MESSAGES_MAX <= len(queue_of(bench).backing) <= limits.SETTLE_MESSAGES_MAX
+    bench.loop.run()
+    assert len(queue_of(bench)) == count
+
+
+@pytest.mark.parametrize("act", [lose, lambda client: client.send(NACK_ALL)], ids=["lost", "nack"])
+def test_who_consumes_meanwhile_gets_what_came_back_first_and_in_order(act: Any) -> None:
+    bench = rushed(Bench())
+    client = with_unacked(bench)
+    other = bench.client()
+    client.call(commands.Basic.Cancel("t"))
+    act(client)
+    assert queue_of(bench).returning
+    other.publish("", "q", b"new")
+    other.send(commands.Basic.Consume(0, "q", "o"))
+    bench.loop.turn()
+    assert queue_of(bench).returning
+    frames = other.read()
+    assert bodies(frames) == [*texts(), b"new"]
+    assert [delivery.redelivered for delivery in deliveries(frames)] == [True] * COUNT + [False]
+
+
+# What another client asks meanwhile, and what it is answered.
+QUESTIONS = [
+    pytest.param(commands.Queue.Declare(0, "q", passive=True), commands.Queue.DeclareOk, COUNT, id="declare"),
+    pytest.param(commands.Queue.Purge(0, "q"), commands.Queue.PurgeOk, COUNT, id="purge"),
+    pytest.param(commands.Queue.Delete(0, "q"), commands.Queue.DeleteOk, COUNT, id="delete"),
+    pytest.param(commands.Basic.Get(0, "q", True), commands.Basic.GetOk, COUNT - 1, id="get"),
+]
+
+
+@pytest.mark.parametrize(("question", "kind", "count"), QUESTIONS)
+def test_who_asks_meanwhile_is_answered_when_all_has_come_back(question: Any, kind: Any, count: int) -> None:
+    bench = rushed(Bench())
+    client = with_unacked(bench)
+    other = bench.client()
+    lose(client)
+    other.send(question, commands.Queue.Declare(0, "q", passive=False))
+    bench.loop.turn()
+    assert queue_of(bench).returning
+    assert not other.transport.written
+    frames = other.read()
+    assert isinstance(frames[0], kind)
+    assert frames[0].message_count == count
+    if kind is commands.Basic.GetOk:
+        assert bodies(frames) == [b"00000"]
+        assert frames[0].redelivered
+    # What it sent behind the question comes behind the answer.
+    assert isinstance(frames[-1], commands.Queue.DeclareOk)
+
+
+def test_what_a_client_sends_behind_a_settlement_happens_after_it() -> None:
+    bench = rushed(Bench())
+    client = with_unacked(bench)
+    client.call(commands.Basic.Cancel("t"))
+    client.send(NACK_ALL, commands.Basic.Get(0, "q", True))
+    assert bodies(client.read()) == [b"00000"]
+
+
+def test_close_ok_comes_when_all_is_ready_again() -> None:
+    bench = rushed(Bench())
+    client = with_unacked(bench)
+    client.send(commands.Channel.Close(200, "", 0, 0), commands.Channel.Open())
+    bench.loop.turn()
+    assert not client.transport.written
+    while not client.transport.written:
+        assert queue_of(bench).returning or len(queue_of(bench)) == COUNT
+        bench.loop.turn()
+    assert len(queue_of(bench)) == COUNT
+    assert [type(frame) for frame in client.read()] == [commands.Channel.CloseOk, commands.Channel.OpenOk]
+
+
+def test_a_settlement_of_a_lost_client_goes_on_as_it_was_asked_for() -> None:
+    bench = rushed(Bench())
+    client = with_unacked(bench)
+    client.send(ACK_ALL)
+    bench.loop.turn()
+    lose(client)
+    bench.loop.run()
+    assert (len(queue_of(bench)), queue_of(bench).backing.depth()) == (0, 0)
+
+
+def test_credit_comes_back_with_the_slices() -> None:
+    bench = rushed(Bench())
+    client = bench.client()
+    declared(client)
+    client.publish("", "q", *texts(2 * COUNT))
+    client.call(commands.Basic.Qos(0, COUNT, False))
+    client.send(commands.Basic.Consume(0, "q", "t"))
+    assert len(bodies(client.read())) == COUNT
+    client.send(commands.Basic.Ack(COUNT, True))
+    assert bodies(client.read()) == texts(2 * COUNT)[COUNT:]
+
+
+def dead_lettering(bench: Bench, **arguments: Any) -> Client:
+    declared(bench.client(), "dead")
+    wishes = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    return with_unacked(bench, arguments=wishes, **arguments)
+
+
+def test_a_queue_is_deleted_behind_the_dead_letters_that_were_rejected_before() -> None:
+    bench = rushed(Bench())
+    client = dead_lettering(bench)
+    other = bench.client()
+    client.send(REJECT_ALL)
+    assert other.call(commands.Queue.Delete(0, "q"))[0].message_count == 0
+    assert len(queue_of(bench, "dead")) == COUNT
+
+
+def test_an_exclusive_queue_that_goes_with_its_connection_leaves_its_dead_letters() -> None:
+    bench = rushed(Bench())
+    client = dead_lettering(bench, exclusive=True)
+    client.send(REJECT_ALL)
+    lose(client)
+    assert "q" not in bench.vhost.queues
+    bench.loop.run()
+    assert len(queue_of(bench, "dead")) == COUNT
+
+
+def test_a_queue_that_is_deleted_in_the_middle_of_a_return_is_gone() -> None:
+    bench = rushed(Bench())
+    client = with_unacked(bench)
+    queue = queue_of(bench)
+    lose(client)
+    bench.vhost.delete_queue(queue, False, False)
+    bench.loop.run()
+    assert queue.deleted
+    assert not queue.settling
+    assert bench.server.internal_errors == 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_broker_that_ends_in_the_middle_has_all_of_it_at_the_next_start(tmp_path: Path, is_clean: bool) -> None:
+    bench = DurableBench(tmp_path)
+    rushed(bench)
+    client = bench.client()
+    bench.declare(client)
+    bench.syncer.is_open = True
+    client.call(commands.Confirm.Select())
+    client.publish("", "q", *texts(), delivery_mode=2)
+    assert client.read()[-1].delivery_tag == COUNT
+    client.send(commands.Basic.Consume(0, "q", "t"))
+    assert len(bodies(client.read())) == COUNT
+    lose(client)
+    bench.loop.turn()
+    assert queue_of(bench).returning
+    if is_clean:
+        bench.server.settlements.finish()
+        bench.stop()
+    else:
+        bench.server.abandon()
+    again = DurableBench(tmp_path)
+    again.syncer.is_open = True
+    other = again.client()
+    other.send(commands.Basic.Consume(0, "q", "o"))
+    frames = other.read()
+    assert bodies(frames) == texts()
+    assert all(delivery.redelivered for delivery in deliveries(frames))
+    again.stop()
