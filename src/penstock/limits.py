@@ -62,6 +62,8 @@ OUTPUT_BYTES_MAX: Final = 8 * 1024 * 1024
 # Frames of remembered publish methods per connection (exchange, routing key, targets).
 PUBLISH_ROUTES_MAX: Final = 4_096
 CONSUMERS_PER_CHANNEL_MAX: Final = 10_000
+# Queues of one consumer (x-multiqueue): each of them hears when it runs out of credit and when it has some again.
+QUEUES_PER_CONSUMER_MAX: Final = 128
 # What a body frame costs besides its octets until the message is whole.
 CONTENT_PART_OVERHEAD_BYTES: Final = 48
 # Content that one connection may have half-received over all its channels: two of the largest messages, also when

@@ -242,6 +242,13 @@ DELIVERY = {
         "what basic.get took is not in the hands of a consumer; RabbitMQ counts it and never gives the room back",
         (Change("a/1", (), (DELIVER,)),),
     ),
+    "channel.flow that stops messages is not implemented": Agreed(
+        "a client may stop the deliveries of a channel and have them resumed, as in Qpid",
+        (
+            Change("a/0", ("connection.close ...", "EOF"), ()),
+            Change("a/1", (), ("channel.flow-ok active=False",)),
+        ),
+    ),
     "a mandatory reply reaches the asker and comes back all the same": Agreed(
         "a message that was delivered is not returned", (Change("b/1", ("basic.return ...",), ()),)
     ),

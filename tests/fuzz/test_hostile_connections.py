@@ -15,7 +15,17 @@ from .client_frames import HEADER, Frame, encode_all, handshake, method, publish
 from .mutations import chunks, hostile_session
 from .socketless import SocketlessServer
 
-KINDS = ("Connection", "Channel", "Queue", "Subscription", "Handshake", "FrameReader", "PublishRoute", "Envelope")
+KINDS = (
+    "Connection",
+    "Channel",
+    "Queue",
+    "Subscription",
+    "QueueConsumer",
+    "Handshake",
+    "FrameReader",
+    "PublishRoute",
+    "Envelope",
+)
 
 
 @pytest.fixture

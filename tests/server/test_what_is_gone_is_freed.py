@@ -18,6 +18,7 @@ from pamqp import commands
 from penstock.queues.queue import Queue
 from penstock.server.channel import Channel
 from penstock.server.connection import Connection
+from penstock.server.queue_consumer import QueueConsumer
 from penstock.server.subscription import Subscription
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
@@ -26,7 +27,7 @@ from tests.server.brokers import connection_count
 from tests.server.conftest import Connect, StartBroker
 
 CYCLES = 20
-PASSING = (Queue, Channel, Connection, Subscription)
+PASSING = (Queue, Channel, Connection, Subscription, QueueConsumer)
 
 
 @pytest.fixture

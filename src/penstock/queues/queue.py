@@ -49,10 +49,7 @@ class Queue(AtHand):
 
     def add_consumer(self, consumer: Consumer, interested: bool) -> None:
         """Register a consumer; refused while the queue is in exclusive use, or an exclusive one would not be alone."""
-        if (len(self.consumers) and (consumer.exclusive or self._in_exclusive_use)) or (
-            consumer.exclusive and self.activity is not None
-        ):
-            raise access_refused(f"{self.describe()} in exclusive use")
+        self.check_access(consumer)
         self._in_exclusive_use = consumer.exclusive
         if consumer.filter is not None and consumer.acquires:
             self._choosy_count += 1
@@ -67,6 +64,13 @@ class Queue(AtHand):
             self.activity.add(consumer, interested)
         else:
             self.own_consumers().add(consumer, interested)
+
+    def check_access(self, consumer: Consumer) -> None:
+        """Raise the refusal that `add_consumer` would raise, if any."""
+        if (len(self.consumers) and (consumer.exclusive or self._in_exclusive_use)) or (
+            consumer.exclusive and self.activity is not None
+        ):
+            raise access_refused(f"{self.describe()} in exclusive use")
 
     def remove_consumer(self, consumer: Consumer) -> None:
         if consumer.filter is not None and consumer.acquires:

@@ -17,8 +17,16 @@ from penstock.queues.queue import Queue
 from penstock.queues.unacked import UnackedRun
 from penstock.server.ack_timeouts import consumer_timeout_ms, queue_timeout_ms
 from penstock.server.channel import Channel
-from penstock.server.consumer_filters import BROWSE_ARGUMENT, browse_start, check_not_browsing, consumer_filter
+from penstock.server.consumer_filters import (
+    BROWSE_ARGUMENT,
+    MULTIQUEUE_ARGUMENT,
+    browse_start,
+    check_not_browsing,
+    consumer_filter,
+    multiqueue_names,
+)
 from penstock.server.pg_answers import when_looked
+from penstock.server.queue_consumer import QueueConsumer
 from penstock.server.queue_methods import queue_name
 from penstock.server.settlements import when_settled
 from penstock.server.subscription import Subscription
@@ -58,45 +66,55 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> None:
         if not method.no_wait:
             channel.send(methods.BasicConsumeOk(tag))
         return
-    name = queue_name(channel, method.queue)
-    connection.user.require(READ, "queue", name, connection.vhost.name)
-    queue = connection.vhost.queue(name, connection)
-    subscription = Subscription(
-        channel,
-        queue,
-        tag,
-        _priority(method.arguments, queue.describe()),
-        method.arguments.get(BROWSE_ARGUMENT) != ("t", True),
-        method.no_ack,
-        method.exclusive,
-        channel.consumer_prefetch_count,
-    )
-    _set_wishes(subscription, method)
-    if subscription.filter is not None and is_in_postgres(queue.arguments):
-        raise precondition_failed(
-            f"consumers of {queue.describe()} take what comes: its messages are in PostgreSQL and shared between nodes,"
-            " so leave out the selector and no-local"
-        )
-    queue.offer()
+    queues = _queues_of(channel, method)
+    acquires = method.arguments.get(BROWSE_ARGUMENT) != ("t", True)
+    # A browser takes nothing, so there is nothing to acknowledge.
+    no_ack = method.no_ack or not acquires
+    subscription = Subscription(channel, tag, no_ack, channel.consumer_prefetch_count)
+    for queue in queues:
+        subscription.consumers.append(_consumer_of(subscription, queue, acquires, method))
+    subscription.offer()
     channel.add_subscription(subscription)
-    if subscription.no_local is not None:
-        # The queue wants to know who publishes from now on. Publishers remember whether their queues do.
+    if method.no_local:
+        # The queues want to know who publishes from now on. Publishers remember whether their queues do.
         connection.vhost.topology_version += 1
     if not method.no_wait:
         channel.send(methods.BasicConsumeOk(tag))
 
 
-def _set_wishes(subscription: Subscription, method: methods.BasicConsume) -> None:
-    """Which messages the consumer wants, from where, and how long it may keep them."""
-    arguments, queue = method.arguments, subscription.queue
-    if not subscription.acquires:
-        subscription.browse_seq_id = browse_start(arguments, queue)
+def _queues_of(channel: Channel, method: methods.BasicConsume) -> list[Queue]:
+    """The queues to consume from, each once: the one that the method names, or those of x-multiqueue."""
+    connection = channel.connection
+    names = multiqueue_names(method.arguments)
+    if names is None:
+        names = [queue_name(channel, method.queue)]
+    elif method.queue and method.queue not in names:
+        raise precondition_failed(f"queue '{method.queue}' is not one of those in {MULTIQUEUE_ARGUMENT}")
+    for name in names:
+        connection.user.require(READ, "queue", name, connection.vhost.name)
+    return [connection.vhost.queue(name, connection) for name in names]
+
+
+def _consumer_of(
+    subscription: Subscription, queue: Queue, acquires: bool, method: methods.BasicConsume
+) -> QueueConsumer:
+    """The consumer at one queue: which messages it wants, from where, and how long it may keep them."""
+    arguments, described = method.arguments, queue.describe()
+    consumer = QueueConsumer(subscription, queue, _priority(arguments, described), acquires, method.exclusive)
+    if not acquires:
+        consumer.browse_seq_id = browse_start(arguments, queue)
     else:
-        check_not_browsing(arguments, queue.describe())
+        check_not_browsing(arguments, described)
     if method.no_local:
-        subscription.no_local = NoLocal(subscription.channel.connection)
-    subscription.filter = consumer_filter(arguments, subscription.no_local, queue.describe())
-    subscription.ack_timeout_ms = consumer_timeout_ms(arguments, queue)
+        consumer.no_local = NoLocal(subscription.channel.connection)
+    consumer.filter = consumer_filter(arguments, consumer.no_local, described)
+    consumer.ack_timeout_ms = consumer_timeout_ms(arguments, queue)
+    if consumer.filter is not None and is_in_postgres(queue.arguments):
+        raise precondition_failed(
+            f"consumers of {described} take what comes: its messages are in PostgreSQL and shared between nodes,"
+            " so leave out the selector and no-local"
+        )
+    return consumer
 
 
 def _priority(arguments: Table, described: str) -> int:
@@ -115,7 +133,7 @@ def basic_cancel(channel: Channel, method: methods.BasicCancel) -> None:
     tag = method.consumer_tag
     subscription = channel.subscriptions.get(tag)
     if subscription is not None:
-        subscription.queue.offer()
+        subscription.offer()
         channel.cancel_subscription(subscription)
     elif tag == channel.reply_tag:
         channel.close_replies()

@@ -20,6 +20,7 @@ from penstock.queues.unacked import Span, Unacked
 from penstock.server.ack_timeouts import AckTimeouts
 from penstock.server.delivery import DeliveryEncoder
 from penstock.server.publishing import Prepared, Publisher, PublishRoute
+from penstock.server.queue_consumer import QueueConsumer
 from penstock.server.subscription import Subscription
 from penstock.server.transaction import ACK, REJECT, REQUEUE, Transaction
 from penstock.wire import frames, methods
@@ -47,6 +48,10 @@ class Channel(ConfirmSink, ReplyReceiver):
         # The queue that an empty name stands for: the last one declared here.
         self.current_queue = ""
         self.subscriptions: dict[str, Subscription] = {}
+        # Consumers of all subscriptions, one for each queue of each.
+        self._queue_consumer_count = 0
+        # True while the client wants no deliveries (channel.flow).
+        self.flow_stopped = False
         self.unacked = Unacked()
         # None: no delivery of this channel has ever had a timeout.
         self._ack_timeouts: AckTimeouts | None = None
@@ -231,7 +236,7 @@ class Channel(ConfirmSink, ReplyReceiver):
             self._ack_timeouts = AckTimeouts(self)
         return self._ack_timeouts.due_ms(timeout_ms)
 
-    def consumer_has_work(self, subscription: Subscription) -> None:
+    def subscription_has_work(self, subscription: Subscription) -> None:
         self._working.append(subscription)
         if not self.listed:
             self.listed = True
@@ -241,24 +246,21 @@ class Channel(ConfirmSink, ReplyReceiver):
         return bool(self._working)
 
     def deliver_some(self) -> int:
-        """Let the next consumer that was notified pull one run; return how many messages that was worth."""
+        """Let the next consumer with work pull one run; return how many messages that was worth."""
         working = self._working
         subscription = working.popleft()
         # Before the pull: it may be notified anew in the meantime.
         subscription.listed = False
         count = subscription.pull()
-        if count and subscription.pull_again and not subscription.listed:
+        if not subscription.listed and subscription.has_work():
             subscription.listed = True
             working.append(subscription)
-        if count == 0 and subscription.listed:
-            # It has looked at many messages that are not for it, and goes on: that was work, too.
-            return limits.LOOKS_PER_FETCH
         return count
 
     def offer(self) -> None:
         """Let the queues of its consumers serve those who were notified, before a method changes these consumers."""
         for subscription in list(self.subscriptions.values()):
-            subscription.queue.offer()
+            subscription.offer()
 
     def receive_replies(self, envelope: Envelope, bodies: Sequence[bytes]) -> None:
         # Replies are not kept for anyone: not for a channel that is closing, nor for a client that does not read.
@@ -323,9 +325,9 @@ class Channel(ConfirmSink, ReplyReceiver):
                 run.queue.requeue(seq_ids)
             consumer = run.consumer
             if consumer is not None:
-                assert isinstance(consumer, Subscription)
+                assert isinstance(consumer, QueueConsumer)
                 self.consumer_unacked_count -= count
-                consumer.settled(count)
+                consumer.subscription.settled(count)
         if was_out_of_credit:
             self.update_interest()
 
@@ -334,7 +336,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         if self.prefetch_count:
             # They share the channel's credit, and are asked in this order when there is some again.
             self.subscriptions[subscription.tag] = self.subscriptions.pop(subscription.tag)
-        subscription.update_interest()
+        subscription.lose_interest()
 
     def update_interest(self) -> None:
         """Credit or back-pressure changed for all consumers of the channel."""
@@ -344,24 +346,30 @@ class Channel(ConfirmSink, ReplyReceiver):
     # --- consumers ----------------------------------------------------------------------------------
 
     def add_subscription(self, subscription: Subscription) -> None:
-        if len(self.subscriptions) >= limits.CONSUMERS_PER_CHANNEL_MAX:
+        count = len(subscription.consumers)
+        if self._queue_consumer_count + count > limits.CONSUMERS_PER_CHANNEL_MAX:
             raise precondition_failed(f"this channel has its {limits.CONSUMERS_PER_CHANNEL_MAX} consumers already")
         # Registered here first: the queue may notify it at once.
         self.subscriptions[subscription.tag] = subscription
         try:
-            subscription.queue.add_consumer(subscription, subscription.wants_work())
+            subscription.join()
         except Exception:
             del self.subscriptions[subscription.tag]
             raise
+        self._queue_consumer_count += count
 
     def cancel_subscription(self, subscription: Subscription) -> None:
         """The client cancels. What it has not acknowledged stays with the channel."""
         del self.subscriptions[subscription.tag]
-        if not subscription.queue.deleted:
-            subscription.queue.remove_consumer(subscription)
+        self.queue_consumers_left(len(subscription.consumers))
+        subscription.leave()
 
-    def consumer_cancelled(self, subscription: Subscription) -> None:
-        """The queue was deleted under a consumer."""
+    def queue_consumers_left(self, count: int) -> None:
+        """Consumers of its subscriptions are with their queues no longer."""
+        self._queue_consumer_count -= count
+
+    def subscription_cancelled(self, subscription: Subscription) -> None:
+        """The last queue of a subscription was deleted."""
         self.subscriptions.pop(subscription.tag, None)
         if self.connection.has_capability("consumer_cancel_notify"):
             # After this turn's answers: whoever deletes a queue that it consumes from gets delete-ok first.

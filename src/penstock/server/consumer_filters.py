@@ -1,4 +1,4 @@
-"""What a consumer asks for besides a queue: a selector, no-local, where a browser begins.
+"""What a consumer asks for besides a queue: more queues, a selector, no-local, where a browser begins.
 
 The arguments of basic.consume are read here and become a `ConsumerFilter` and a start position. A selector is compiled
 once; what it means for a message is remembered for the last envelope, because the messages of a run share theirs.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock import limits
 from penstock.broker.arguments import INTEGER_TYPES
 from penstock.broker.envelope_view import EnvelopeView
 from penstock.errors import ChannelException, precondition_failed
@@ -23,6 +24,8 @@ SELECTOR_ARGUMENTS: Final = ("x-selector", "x-filter-jms-selector")
 # Consume argument: true makes the consumer a browser, which reads messages without taking them.
 BROWSE_ARGUMENT: Final = "x-browse"
 BROWSE_FROM_ARGUMENT: Final = "x-browse-from"
+# Consume argument, as in Qpid: a list of the queues to consume from.
+MULTIQUEUE_ARGUMENT: Final = "x-multiqueue"
 FROM_FIRST: Final[Field] = ("S", b"first")
 FROM_NEXT: Final[Field] = ("S", b"next")
 
@@ -89,6 +92,33 @@ def _selector(arguments: Table, described: str) -> Selector | None:
         raise _invalid(name, described, "it is not UTF-8") from None
     except SelectorError as error:
         raise _invalid(name, described, str(error)) from None
+
+
+def multiqueue_names(arguments: Table) -> list[str] | None:
+    """The queues of a consumer of several, each once; None for a consumer of one. 406 for what is no list of names."""
+    field = arguments.get(MULTIQUEUE_ARGUMENT)
+    if field is None:
+        return None
+    kind, value = field
+    if kind != "A" or not isinstance(value, list):
+        raise _bad_list(f"expected a list of queues, got {TYPE_NAMES[kind]}")
+    if not 0 < len(value) <= limits.QUEUES_PER_CONSUMER_MAX:
+        raise _bad_list(f"expected 1 to {limits.QUEUES_PER_CONSUMER_MAX} queues, got {len(value)}")
+    names: dict[str, None] = {}
+    for kind, name in value:
+        if kind != "S" or not isinstance(name, bytes):
+            raise _bad_list(f"expected names of queues, got {TYPE_NAMES[kind]}")
+        if not 0 < len(name) <= limits.SHORT_STRING_BYTES_MAX:
+            raise _bad_list(f"a queue's name has 1 to {limits.SHORT_STRING_BYTES_MAX} octets")
+        try:
+            names[name.decode("utf-8")] = None
+        except UnicodeDecodeError:
+            raise _bad_list("a name is not UTF-8") from None
+    return list(names)
+
+
+def _bad_list(reason: str) -> ChannelException:
+    return precondition_failed(f"invalid arg '{MULTIQUEUE_ARGUMENT}': {reason}")
 
 
 def browse_start(arguments: Table, queue: Queue) -> int:

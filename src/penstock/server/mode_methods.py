@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from penstock.errors import channel_error, not_implemented, precondition_failed
+from penstock.errors import channel_error, precondition_failed
 from penstock.queues.confirms import ConfirmLedger
 from penstock.server.awaited_answer import AwaitedAnswer
 from penstock.server.channel import Channel
@@ -31,9 +31,11 @@ def channel_close(channel: Channel, method: methods.ChannelClose) -> None:
 
 
 def channel_flow(channel: Channel, method: methods.ChannelFlow) -> None:
-    if not method.active:
-        raise not_implemented("active=false")
-    channel.send(methods.ChannelFlowOk(True))
+    """Stop or resume deliveries. What basic.get asks for and direct replies, which nobody keeps, come all the same."""
+    channel.offer()
+    channel.flow_stopped = not method.active
+    channel.update_interest()
+    channel.send(methods.ChannelFlowOk(method.active))
 
 
 def access_request(channel: Channel, method: methods.AccessRequest) -> None:

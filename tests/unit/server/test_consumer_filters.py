@@ -160,7 +160,7 @@ def consume(bench: Bench, no_local: bool = False, **arguments: Any) -> list[Any]
     client = bench.client()
     frames = client.call(commands.Basic.Consume(0, "q", "c", no_local=no_local, arguments=arguments))
     return [frame.reply_text for frame in frames if isinstance(frame, commands.Channel.Close)] or [
-        client.channel().subscriptions["c"]
+        client.channel().subscriptions["c"].consumers[0]
     ]
 
 
@@ -176,7 +176,7 @@ def test_a_browser_begins_at_its_place(place: object, seq_id: int) -> None:
     client.connection.pause_writing()
     arguments = {"x-browse": True} if place is None else {"x-browse": True, "x-browse-from": place}
     client.send(commands.Basic.Consume(0, "q", "c", arguments=arguments))
-    assert client.channel().subscriptions["c"].browse_seq_id == seq_id
+    assert client.channel().subscriptions["c"].consumers[0].browse_seq_id == seq_id
 
 
 @pytest.mark.parametrize("place", ["last", -1, True, 1.5])
@@ -217,7 +217,7 @@ def test_a_consumer_has_the_filter_that_it_asked_for() -> None:
     [chooser] = consume(bench, **{"x-selector": "size = 5"})
     assert isinstance(chooser.filter, SelectorFilter)
     [stranger] = consume(bench, no_local=True)
-    assert stranger.no_local.publisher is stranger.channel.connection
+    assert stranger.no_local.publisher is stranger.subscription.channel.connection
     assert stranger.filter is not None
 
 

@@ -144,11 +144,13 @@ def test_a_closed_channel_hands_its_messages_to_the_next_consumer_in_their_order
 
 
 STEPS = st.one_of(
-    st.tuples(st.just("publish"), st.integers(1, 6)),
+    st.tuples(st.sampled_from(("publish", "publish elsewhere")), st.integers(1, 6)),
     st.tuples(st.sampled_from(("ack", "nack", "requeue", "reject")), st.integers(0, 5)),
     st.tuples(
-        st.sampled_from(("ack all", "requeue all", "recover", "cancel", "consume", "pause", "resume")), st.just(0)
+        st.sampled_from(("ack all", "requeue all", "recover", "cancel", "consume", "consume both", "pause", "resume")),
+        st.just(0),
     ),
+    st.tuples(st.sampled_from(("delete elsewhere", "flow off", "flow on")), st.just(0)),
     st.tuples(st.sampled_from(("channel prefetch", "consumer prefetch")), st.integers(0, 4)),
 )
 
@@ -164,11 +166,15 @@ SETTLEMENTS: dict[str, Callable[[int], base.Frame]] = {
 
 
 class AnyClient:
-    """A client that does anything with what it was sent. Two consumers on one channel, one on another connection."""
+    """A client that does anything with what it was sent. Two consumers on one channel, one on another connection.
+
+    Some of the client's consumers have two queues.
+    """
 
     def __init__(self) -> None:
         self.bench = Bench()
-        self.queue = self.bench.queue("q")
+        self.bench.queue("q")
+        self.bench.queue("elsewhere")
         self.publisher = self.bench.client()
         self.client, self.other = self.bench.client(), self.bench.client()
         self.unsettled: list[int] = []
@@ -181,9 +187,18 @@ class AnyClient:
         client = self.client
         if step == "publish":
             self.publisher.publish("", "q", *[b"x"] * number)
-        elif step == "consume" and self.tag_number < 6:
+        elif step == "publish elsewhere":
+            self.publisher.publish("", "elsewhere", *[b"y"] * number)
+        elif step in ("consume", "consume both") and self.tag_number < 6:
             self.tag_number += 1
-            client.send(Basic.Consume(0, "q", f"c{self.tag_number}"))
+            if "elsewhere" not in self.bench.vhost.queues:
+                self.bench.queue("elsewhere")
+            both = {"x-multiqueue": ["elsewhere", "q"]} if step == "consume both" else {}
+            client.send(Basic.Consume(0, "q", f"c{self.tag_number}", arguments=both))
+        elif step == "delete elsewhere":
+            self.publisher.call(commands.Queue.Delete(0, "elsewhere"))
+        elif step in ("flow off", "flow on"):
+            client.send(commands.Channel.Flow(step == "flow on"))
         elif step == "cancel" and client.channel().subscriptions:
             client.send(Basic.Cancel(next(iter(client.channel().subscriptions))))
         elif step == "recover":
@@ -210,9 +225,12 @@ class AnyClient:
         subscriptions = [*channel.subscriptions.values(), *self.other.channel().subscriptions.values()]
         for subscription in subscriptions:
             assert 0 <= subscription.unacked_count <= (subscription.prefetch_count or len(self.unsettled) + 2)
-            if len(self.queue):
-                assert not subscription.wants_work(), "a consumer with credit was left beside a waiting message"
-        self.queue.consumers.check_invariants()
+            for consumer in subscription.consumers:
+                assert not consumer.queue.deleted
+                if len(consumer.queue):
+                    assert not subscription.wants_work(), "a consumer with credit was left beside a waiting message"
+        for queue in self.bench.vhost.queues.values():
+            queue.consumers.check_invariants()
 
 
 @settings(deadline=None, max_examples=120)
