@@ -69,37 +69,42 @@ ALWAYS = ("publish", "end_turn", "answer_sync", "run_callbacks", "peek")
 RESTARTS = ("clean_restart", "kill", "lose_power", "plan_crash")
 
 
+def store_options(rng: random.Random) -> StoreOptions:
+    choice = rng.choice
+    batch_bytes_max = choice((100, 600, 1 << 20))
+    room = choice((0, 1000, 5000, HUGE))
+    return StoreOptions(
+        JournalOptions(
+            segment_bytes=FIRST_BATCH_AT + batch_bytes_max + room,
+            batch_bytes_max=batch_bytes_max,
+            cache_bytes=choice((0, 600, 1 << 20)),
+            # Promises less: such a seed has no power cuts, only kills.
+            confirm_sync=OS if rng.random() < 0.05 else FSYNC,
+        ),
+        MessageStoreOptions(
+            file_bytes=choice((200, 400, 4000)),
+            own_file_bytes=choice((120, HUGE)),
+            buffer_bytes=choice((1, 300, HUGE)),
+        ),
+        index_slots=choice((2, 2, 4, 8)),
+        embed_below=choice((0, 48, 48, 64)),
+        checkpoint_bytes=choice((1, 800, 5000, HUGE)),
+        checkpoint_s=choice((0.5, 5.0, 1e9)),
+        retention_bytes=choice((0, 0, 9000, HUGE)),
+        retention_s=choice((0.0, 10.0, 1e9)),
+        reserve_bytes=choice((0, 20_000)),
+        handles_max=choice((1, 2, 4, 100)),
+        slice_s=choice((0.0, 0.002)),
+    )
+
+
 class Profile:
     """The numbers of one seed."""
 
     def __init__(self, rng: random.Random, faults: bool = True) -> None:
         choice = rng.choice
         self.steps = rng.randrange(30, 110)
-        batch_bytes_max = choice((100, 600, 1 << 20))
-        room = choice((0, 1000, 5000, HUGE))
-        self.store = StoreOptions(
-            JournalOptions(
-                segment_bytes=FIRST_BATCH_AT + batch_bytes_max + room,
-                batch_bytes_max=batch_bytes_max,
-                cache_bytes=choice((0, 600, 1 << 20)),
-                # Promises less: such a seed has no power cuts, only kills.
-                confirm_sync=OS if rng.random() < 0.05 else FSYNC,
-            ),
-            MessageStoreOptions(
-                file_bytes=choice((200, 400, 4000)),
-                own_file_bytes=choice((120, HUGE)),
-                buffer_bytes=choice((1, 300, HUGE)),
-            ),
-            index_slots=choice((2, 2, 4, 8)),
-            embed_below=choice((0, 48, 48, 64)),
-            checkpoint_bytes=choice((1, 800, 5000, HUGE)),
-            checkpoint_s=choice((0.5, 5.0, 1e9)),
-            retention_bytes=choice((0, 0, 9000, HUGE)),
-            retention_s=choice((0.0, 10.0, 1e9)),
-            reserve_bytes=choice((0, 20_000)),
-            handles_max=choice((1, 2, 4, 100)),
-            slice_s=choice((0.0, 0.002)),
-        )
+        self.store = store_options(rng)
         self.paging = PagingOptions(
             cap=choice((1, 2, 5)),
             slack=choice((0, 0, 4, 40)),
