@@ -215,6 +215,9 @@ class Zones:
     def _push_from_q4(self, quota: int) -> int:
         pushed = 0
         q4 = self.q4
+        if not q4 or not q4[0].is_written():
+            # Those behind it are younger, and there can be very many of them in one batch.
+            return 0
         fresh: list[MsgStatus] = []
         while q4 and not self.q3 and pushed < quota and not q4[-1].is_written():
             # Just published. Once q3 begins before them they belong to q1.

@@ -18,7 +18,8 @@ Invariants
   5. LSNs are exclusive ends: everything below `durable_lsn` is durable, `next_lsn` is given out next.
   6. A waiter that raises keeps no other one from its answer. Its error is handed to `waiter_failed`, or raised when
      everybody was told.
-  7. A commit mark follows when the journal has gone idle, one for each idle time, and nobody waits for it.
+  7. While somebody holds it, the batch is not written, however large it is and whoever waits.
+  8. A commit mark follows when the journal has gone idle, one for each idle time, and nobody waits for it.
 
 A crash loses the gathering batch and any part of the one in flight; nobody was told that they are durable. It does not
 decide when turns end.
@@ -103,6 +104,8 @@ class Committing(Gathering):
         # When the last batch became durable that has no commit mark behind it; -1 when there is none.
         self._unmarked_since_s = -1.0
         self._is_committing = False
+        # Those who gather what must be in one batch, and have not finished.
+        self._holds = 0
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -156,9 +159,19 @@ class Committing(Gathering):
         finally:
             self._is_committing = False
 
+    def hold(self) -> None:
+        """Write nothing for now: what is gathered from here on, over several turns, belongs into one batch."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """All of it is gathered."""
+        self._holds -= 1
+        if self._holds == 0:
+            self.gathered()
+
     def commit_due_s(self) -> float | None:
         """When `commit` has something to do although nobody waits; None when it has not."""
-        if self.failed is not None or self.in_flight:
+        if self.failed is not None or self.in_flight or self._holds:
             return None
         if not self._is_empty:
             due_s = self._since_s + self._options.sync_window_s
@@ -168,7 +181,7 @@ class Committing(Gathering):
         return None
 
     def _is_due(self, urgent: bool) -> bool:
-        if self.failed is not None:
+        if self.failed is not None or self._holds:
             return False
         if not self._is_empty and (urgent or (self._may_try() and (self._waiters or self.wants_commit))):
             return True

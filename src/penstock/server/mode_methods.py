@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from penstock.errors import channel_error, precondition_failed
 from penstock.queues.confirms import ConfirmLedger
-from penstock.server.awaited_answer import AwaitedAnswer
 from penstock.server.channel import Channel
-from penstock.server.transaction import Outcome, Transaction
+from penstock.server.commit import Commit
+from penstock.server.transaction import Transaction
 from penstock.wire import methods
-
-# Calls back when everything gathered so far is on disk, or cannot be.
-WhenDurable = Callable[[Callable[[bool], None]], None]
 
 
 def channel_open(channel: Channel, method: methods.ChannelOpen) -> None:
@@ -66,32 +62,7 @@ def _transaction(channel: Channel) -> Transaction:
 
 
 def tx_commit(channel: Channel, method: methods.TxCommit) -> None:
-    transaction = _transaction(channel)
-    node = channel.connection.broker.node
-    before = 0 if node is None else node.journal.next_lsn
-    outcome = transaction.commit()
-    on_disk = None if node is None or node.journal.next_lsn == before else node.journal.when_durable
-    if on_disk is None and not outcome.waiting:
-        # Nothing of it lasts: transient messages, and acks of such.
-        channel.send(methods.TxCommitOk())
-    elif not outcome.waiting:
-        assert on_disk is not None
-        AwaitedAnswer(channel, methods.TxCommitOk()).wait_with(on_disk)
-    else:
-        answer = AwaitedAnswer(channel, methods.TxCommitOk(), "the broker could not write to its disk or to PostgreSQL")
-        answer.wait_with(partial(_both, outcome, on_disk))
-
-
-def _both(outcome: Outcome, on_disk: WhenDurable | None, answer: Callable[[bool], None]) -> None:
-    """What went to PostgreSQL is committed there, and the rest is on disk."""
-
-    def put(is_safe: bool) -> None:
-        if is_safe and on_disk is not None:
-            on_disk(answer)
-        else:
-            answer(is_safe)
-
-    outcome.then(put)
+    channel.connection.server.settlements.begin(Commit(channel, *_transaction(channel).take()))
 
 
 def tx_rollback(channel: Channel, method: methods.TxRollback) -> None:

@@ -231,16 +231,14 @@ class Publisher:
         """Take a run of plain messages with envelopes of their own, which all go to the same queues."""
         channel = self._channel
         queues = route.plain_queues()
-        if (
-            channel.transaction is not None
-            or not queues
-            or channel.connection.server.faults.refuse_confirms
-            or route.has_intakes
-        ):
+        if not queues or channel.connection.server.faults.refuse_confirms or route.has_intakes:
             for envelope, body, _ in entries:
                 self.publish(route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
             return
         channel.connection.published()
+        if channel.transaction is not None:
+            channel.transaction.published_entries(route, queues, entries)
+            return
         token: ConfirmToken | None = None
         if channel.confirms is not None:
             token = channel.confirms.open_run(len(entries), len(queues))

@@ -27,6 +27,7 @@ from penstock.server.transaction import REQUEUE
 
 if TYPE_CHECKING:
     from penstock.server.channel import Channel
+    from penstock.server.commit import Commit
     from penstock.server.connection import Connection
 
 # Of a method that names a queue.
@@ -122,20 +123,22 @@ class Settlements:
         self._loop = loop
         self._clock = clock
         # In the order of their turn.
-        self._waiting: deque[Settlement] = deque()
+        self._waiting: deque[Settlement | Commit] = deque()
 
     def settle(self, channel: Channel, spans: list[Span], how: int) -> None:
         """Settle what a client has said something about."""
-        self._begin(Settlement(channel.connection, channel, spans, how))
+        self.begin(Settlement(channel.connection, channel, spans, how))
 
     def give_back(self, connection: Connection, spans: list[Span]) -> None:
         """Requeue what a client has left behind."""
         if spans:
-            self._begin(Settlement(connection, None, spans, REQUEUE))
+            self.begin(Settlement(connection, None, spans, REQUEUE))
 
-    def _begin(self, settlement: Settlement) -> None:
+    def begin(self, settlement: Settlement | Commit) -> None:
+        """Do the first slice now, and the others in turns to come."""
         settlement.settle_some(self._clock)
         if settlement.is_over():
+            settlement.end()
             return
         settlement.begin()
         if not self._waiting:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.backing.postgres import PgBackingQueue
-from penstock.errors import precondition_failed
-from penstock.message import ConfirmToken
+from penstock.message import Entry
+from penstock.queues.queue import Queue
 from penstock.queues.unacked import Span
 
 if TYPE_CHECKING:
@@ -21,64 +20,19 @@ REJECT = 1
 REQUEUE = 2
 
 
-class Refusal(ConfirmToken):
-    """Notes whether a queue has refused a message. Whether it is safe is not asked: the whole transaction waits."""
+class HeldEntries:
+    """Plain messages with envelopes of their own, which all go to the same queues."""
 
-    __slots__ = ("refused",)
+    __slots__ = ("entries", "queues", "route")
 
-    def __init__(self, waiting: int) -> None:
-        super().__init__(waiting)
-        self.refused = False
-
-    def refuse(self) -> None:
-        self.refused = True
+    def __init__(self, route: PublishRoute, queues: list[Queue], entries: list[Entry]) -> None:
+        self.route = route
+        self.queues = queues
+        self.entries = entries
 
 
-class Outcome:
-    """What becomes of the publishes of a commit that go to PostgreSQL: known when the database has answered to all."""
-
-    def __init__(self) -> None:
-        self.waiting = 0
-        self.is_refused = False
-        self._when_known: Callable[[bool], None] | None = None
-
-    def then(self, when_known: Callable[[bool], None]) -> None:
-        """Tell whether all of them are safe; at once when that is known."""
-        self._when_known = when_known
-        self._tell()
-
-    def answered(self, is_safe: bool) -> None:
-        self.waiting -= 1
-        self.is_refused = self.is_refused or not is_safe
-        self._tell()
-
-    def _tell(self) -> None:
-        if self.waiting == 0 and self._when_known is not None:
-            when_known, self._when_known = self._when_known, None
-            when_known(not self.is_refused)
-
-
-class AwaitedPut(ConfirmToken):
-    """Of one message that goes to PostgreSQL, and perhaps to other queues as well."""
-
-    __slots__ = ("_is_over", "_outcome")
-
-    def __init__(self, waiting: int, outcome: Outcome) -> None:
-        super().__init__(waiting)
-        outcome.waiting += 1
-        self._outcome = outcome
-        self._is_over = False
-
-    def complete(self) -> None:
-        self._answered(True)
-
-    def refuse(self) -> None:
-        self._answered(False)
-
-    def _answered(self, is_safe: bool) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._outcome.answered(is_safe)
+# Those, or a run of one envelope.
+HeldPublish = HeldEntries | tuple["PublishRoute", "Prepared", list[bytes]]
 
 
 class Transaction:
@@ -87,7 +41,7 @@ class Transaction:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         # Routed when they were published; queues that are deleted before the commit drop out.
-        self._publishes: list[tuple[PublishRoute, Prepared, Sequence[bytes]]] = []
+        self._publishes: list[HeldPublish] = []
         self._settled: list[tuple[list[Span], int]] = []
         # Counted by the connection until they are committed or forgotten.
         self._bytes = 0
@@ -96,40 +50,25 @@ class Transaction:
         size = sum(map(len, bodies)) + len(bodies) * limits.MESSAGE_OVERHEAD_BYTES + len(prepared.properties)
         self._channel.connection.count_partial(size)
         self._bytes += size
-        self._publishes.append((route, prepared, bodies))
+        self._publishes.append((route, prepared, list(bodies)))
+
+    def published_entries(self, route: PublishRoute, queues: list[Queue], entries: list[Entry]) -> None:
+        """Plain messages that all go to the same queues."""
+        size = sum([len(body) + len(envelope.properties) for envelope, body, _ in entries])
+        size += len(entries) * limits.MESSAGE_OVERHEAD_BYTES
+        self._channel.connection.count_partial(size)
+        self._bytes += size
+        self._publishes.append(HeldEntries(route, queues, entries))
 
     def settled(self, spans: list[Span], how: int) -> None:
         self._settled.append((spans, how))
 
-    def commit(self) -> Outcome:
-        """Do it all, on one thread and within one turn: nobody sees half of it.
-
-        What goes to PostgreSQL is on its way then, also within one transaction there.
-        """
-        outcome = Outcome()
+    def take(self) -> tuple[list[HeldPublish], list[tuple[list[Span], int]]]:
+        """What is to be committed; the next transaction begins."""
         self._uncount()
         publishes, self._publishes = self._publishes, []
         settled, self._settled = self._settled, []
-        channel = self._channel
-        refused = False
-        for route, prepared, bodies in publishes:
-            prepared.queues = prepared.living_queues()
-            if any(isinstance(queue.backing, PgBackingQueue) for queue in prepared.queues):
-                for body in bodies:
-                    channel.publisher.publish_now(route, prepared, [body], AwaitedPut(len(prepared.queues), outcome))
-                continue
-            if not prepared.takes_singly:
-                channel.publisher.publish_now(route, prepared, bodies)
-                continue
-            for body in bodies:
-                token = Refusal(len(prepared.queues))
-                channel.publisher.publish_now(route, prepared, [body], token)
-                refused = refused or token.refused
-        for spans, how in settled:
-            channel.settle(spans, how)
-        if refused:
-            raise precondition_failed("partial tx completion")
-        return outcome
+        return publishes, settled
 
     def rollback(self) -> None:
         """Forget the publishes; acknowledged deliveries are unacknowledged again."""

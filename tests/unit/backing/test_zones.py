@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import deque
 
 import pytest
 from backing_house import SLOTS, Parts
 
 from penstock.backing import zone_views
-from penstock.backing.msg_status import status_at
+from penstock.backing.msg_status import MsgStatus, status_at
 from penstock.backing.put_back import put_back
 from penstock.backing.zone_views import check_zones
-from penstock.message import body_bytes
+from penstock.message import MessageProps, body_bytes
 from penstock.store.places import JOURNAL
 from penstock.store.queue_state import RunPlace
 
@@ -67,6 +68,32 @@ def test_messages_that_come_back_one_by_one_stand_where_they_stood(pending: tupl
             page_out(parts)
     assert drain(parts) == list(range(9))
     assert parts.lost == []
+
+
+class WatchedZone(deque[MsgStatus]):
+    """Counts how often somebody takes a run from its rear."""
+
+    pops = 0
+
+    def pop(self) -> MsgStatus:  # type: ignore[override]
+        self.pops += 1
+        return super().pop()
+
+
+def test_paging_does_not_look_through_a_batch_that_is_not_written() -> None:
+    parts = Parts()
+    for number in range(50):
+        # Envelopes of their own: runs of one.
+        parts.publish(b"%d" % number, props=MessageProps(number + 10**13))
+    zone = parts.zones.q4 = WatchedZone(parts.zones.q4)
+    assert len(zone) == 50
+    for _ in range(100):
+        assert parts.zones.push_alphas_to_betas(0, 10) == 0
+    assert zone.pops == 0
+    parts.commit()
+    assert parts.zones.push_alphas_to_betas(0, 10) == 10
+    check_zones(parts.zones)
+    assert drain(parts) == list(range(50))
 
 
 @pytest.mark.parametrize("pending", list(itertools.combinations(range(8), 3))[::5])

@@ -275,3 +275,86 @@ def test_a_broker_that_ends_in_the_middle_has_all_of_it_at_the_next_start(tmp_pa
     assert bodies(frames) == texts()
     assert all(delivery.redelivered for delivery in deliveries(frames))
     again.stop()
+
+
+# --- transactions -----------------------------------------------------------------------------------------
+
+
+def mixed(count: int) -> list[bytes]:
+    """Bodies of two sizes in turn, so that no run is longer than a message."""
+    return [b"%05d" % number + b"!" * (number % 2) for number in range(count)]
+
+
+def transactional(bench: Bench, *, durable: bool = False) -> Client:
+    client = bench.client()
+    bench.vhost.declare_queue("q", durable, False, None, {})
+    bench.vhost.declare_queue("p", durable, False, None, {})
+    bench.loop.run()
+    assert isinstance(client.call(commands.Tx.Select())[0], commands.Tx.SelectOk)
+    for start in range(0, 40, 10):
+        client.publish("", "q", *mixed(40)[start : start + 10], delivery_mode=2)
+        client.publish("", "p", *mixed(40)[start : start + 10], delivery_mode=2)
+    return client
+
+
+def test_a_commit_of_many_takes_several_turns_and_nobody_sees_half_of_it() -> None:
+    bench = rushed(Bench())
+    client = transactional(bench)
+    other = bench.client()
+    other.send(commands.Basic.Consume(0, "q", "t"))
+    other.read()
+    asker = bench.client()
+    client.send(commands.Tx.Commit(), commands.Queue.Declare(0, "p", passive=True))
+    assert queue_of(bench).settling
+    asker.send(commands.Queue.Declare(0, "p", passive=True))
+    seen = []
+    while queue_of(bench).settling:
+        seen.append(len(queue_of(bench).backing))
+        assert not asker.transport.written
+        bench.loop.turn()
+    assert len(set(seen)) > 2
+    assert bodies(other.read()) == mixed(40)
+    assert asker.read()[0].message_count == 40
+    answers = client.read()
+    assert isinstance(answers[0], commands.Tx.CommitOk)
+    assert answers[1].message_count == 40
+
+
+def test_a_commit_whose_client_goes_away_is_done_all_the_same() -> None:
+    bench = rushed(Bench())
+    client = transactional(bench)
+    client.send(commands.Tx.Commit())
+    lose(client)
+    bench.loop.run()
+    assert (len(queue_of(bench)), len(queue_of(bench, "p"))) == (40, 40)
+    assert bench.server.internal_errors == 0
+
+
+def test_a_queue_that_is_deleted_before_the_commit_drops_out_of_its_mixed_runs() -> None:
+    bench = rushed(Bench())
+    client = transactional(bench)
+    bench.client().call(commands.Queue.Delete(0, "p"))
+    assert isinstance(client.call(commands.Tx.Commit())[0], commands.Tx.CommitOk)
+    assert len(queue_of(bench)) == 40
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, None])
+def test_a_crash_leaves_all_of_a_commit_or_nothing(tmp_path: Path, turns: int | None) -> None:
+    bench = DurableBench(tmp_path)
+    rushed(bench)
+    bench.syncer.is_open = True
+    client = transactional(bench, durable=True)
+    bench.server.broker.node.options.journal.batch_bytes_max = 1  # type: ignore[union-attr]
+    client.send(commands.Tx.Commit())
+    if turns is None:
+        assert isinstance(client.read()[0], commands.Tx.CommitOk)
+    for _ in range(turns or 0):
+        # Somebody else waits for the disk meanwhile.
+        bench.server.broker.node.journal.when_durable(lambda durable: None)  # type: ignore[union-attr]
+        bench.loop.turn()
+    assert bool(queue_of(bench).settling) == (turns is not None)
+    bench.server.abandon()
+    again = DurableBench(tmp_path)
+    count = 0 if turns is not None else 40
+    assert (len(queue_of(again)), len(queue_of(again, "p"))) == (count, count)
+    again.stop()
