@@ -33,7 +33,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "store": ("leaves", "journal"),
     "pg": ("leaves",),
     "backing": ("leaves", "store", "journal", "pg"),
-    "queues": ("leaves", "backing.backing_queue", "backing.outcomes"),
+    "queues": ("leaves", "backing.backing_queue", "backing.nothing_yet", "backing.outcomes"),
     "broker": ("leaves", "wire", "routing", "queues", "backing", "store", "selectors"),
     "server": ("leaves", "wire", "broker", "queues", "backing", "store", "journal", "selectors", "pg", "history"),
     # A session over file:// has a broker of its own, without a server.

@@ -91,9 +91,6 @@ PULL_MESSAGES_MAX: Final = 256
 PULL_BYTES_MAX: Final = 64 * 1024
 # One turn of the scheduler delivers at most this many messages before sockets are read again.
 TURN_MESSAGES_MAX: Final = 4_096
-# What one connection has sent is handled for so long, then others are. A turn of the scheduler delivers as long.
-PARSE_TURN_S: Final = 0.004
-DELIVER_TURN_S: Final = 0.005
 # Deliveries that are settled together at once; of more there may be slices.
 SETTLE_AT_ONCE: Final = 512
 # One slice of a settlement of many deliveries: so many messages, or as many as take so long. Dead letters cost about
@@ -179,6 +176,27 @@ MEMORY_CHECK_S: Final = 0.1
 MESSAGE_OVERHEAD_BYTES: Final = 280
 # Larger properties (headers, mostly) are counted besides, as if no message shared them with another.
 SMALL_PROPERTIES_BYTES: Final = 256
+# What a number of a message costs in a table of such numbers.
+NUMBER_OVERHEAD_BYTES: Final = 100
+# What a shelf remembers of a message, and a window of deduplication of a key.
+SHELVED_OVERHEAD_BYTES: Final = 400
+DEDUP_KEY_OVERHEAD_BYTES: Final = 300
+# A header by which messages are grouped, replaced or sorted counts up to here; of more, the digest
+# counts.
+SHELF_KEY_CHARS_MAX: Final = 255
+# What definitions cost: a queue that never had a message, an exchange, a binding.
+QUEUE_OVERHEAD_BYTES: Final = 1_000
+EXCHANGE_OVERHEAD_BYTES: Final = 1_000
+BINDING_OVERHEAD_BYTES: Final = 1_500
+# What a connection costs, a channel, and deliveries that follow each other and are not acknowledged.
+CONNECTION_OVERHEAD_BYTES: Final = 8_192
+CHANNEL_OVERHEAD_BYTES: Final = 4_096
+UNACKED_OVERHEAD_BYTES: Final = 350
+# The share of the memory that half-received content and open transactions may take together, over all connections; one
+# message of the largest size always fits. They are not messages yet, and no consumer can make room for others.
+PARTIAL_SHARE: Final = 0.5
+# So many bytes from clients, and memory is looked at without waiting for the timer.
+MEMORY_CHECK_BYTES: Final = 16 * 1024 * 1024
 # What a connection remembers of the last message on each of its routes does not include larger properties than this.
 REMEMBERED_PROPERTIES_BYTES_MAX: Final = 4_096
 

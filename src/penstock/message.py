@@ -18,7 +18,10 @@ Invariants
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
+
+from penstock.limits import SMALL_PROPERTIES_BYTES
 
 FRAME_END: Final = b"\xce"
 
@@ -143,3 +146,8 @@ def body_bytes(body: bytes) -> bytes:
     """The payload of a stored body."""
     assert body[-1:] == FRAME_END
     return body[:-1]
+
+
+def large_properties_bytes(entries: Sequence[Entry]) -> int:
+    """The properties that are not small: what they have on top of a message's usual overhead."""
+    return sum([len(entry[0].properties) for entry in entries if len(entry[0].properties) > SMALL_PROPERTIES_BYTES])

@@ -20,7 +20,7 @@ from penstock.broker.callbacks import AsyncCallbackTo, run_now
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Envelope, MessageProps
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import QueueOwner
+from penstock.queues.holding import Holding, QueueOwner
 from penstock.queues.queue import Queue
 from tests.contract.variable_house import VariableHouse, plain_options
 
@@ -211,6 +211,9 @@ def test_a_callback_of_a_level_reaches_that_level_under_the_name_of_the_proxy() 
 class NoOwner(QueueOwner):
     def last_consumer_gone(self, queue: Queue) -> None:
         raise AssertionError
+
+    def open_backing(self, queue: Holding) -> BackingQueue:
+        raise AssertionError("it has one")
 
 
 def broker_queue(house: VariableHouse, queue_id: str) -> Queue:

@@ -12,11 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.errors import ChannelException
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import QueueOwner
+from penstock.queues.holding import Holding, QueueOwner
 from penstock.queues.queue import Queue
 from penstock.queues.unacked import Span, Unacked, UnackedRun
 
@@ -26,6 +27,9 @@ EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" 
 class Nobody(QueueOwner):
     def last_consumer_gone(self, queue: Queue) -> None:
         raise AssertionError("there are no consumers here")
+
+    def open_backing(self, queue: Holding) -> BackingQueue:
+        raise AssertionError("it has one")
 
 
 def make_queue(name: str) -> Queue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from penstock.broker.vhost import VHost
 from penstock.journal import rows
 from penstock.journal.reader import BatchView, replay
 from penstock.os_files import OsFiles
+from penstock.server.server import Server
 from penstock.store.dump import dump
 from penstock.store.fsck import fsck
 from penstock.store.queue_names import parse_label
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
 from tests.interop.pika_inbox import Inbox, get_one, ready_count, wait_for_ready
+from tests.server.brokers import queue_of
 from tests.server.pika_clients import OpenChannel, pika_channels
 
 # (kind, number among the messages of the queue, who got it, why).
@@ -551,6 +554,10 @@ def test_a_dump_shows_who_and_why(channel: BlockingChannel, history: Callable[[]
     assert [record["reason"] for record in died] == ["rejected"]
 
 
+def open_backing(name: str, server: Server) -> None:
+    queue_of(server, name).own_backing()
+
+
 def test_consumers_that_are_gone_are_forgotten(broker: Broker, open_channel: OpenChannel) -> None:
     def known() -> int:
         return broker.call(lambda server: len(server.broker.node.journal._actor_names))  # type: ignore[union-attr]
@@ -558,6 +565,8 @@ def test_consumers_that_are_gone_are_forgotten(broker: Broker, open_channel: Ope
     keeper, closing = open_channel(), open_channel()
     for queue in ("cancelled", "deleted", "lost"):
         declare(keeper, queue)
+        # A consumer is named when there is something that it could get.
+        broker.call(partial(open_backing, queue))
     consume(keeper, "cancelled", "one")
     consume(keeper, "deleted", "two")
     consume(closing, "lost", "three")

@@ -360,6 +360,10 @@ class BackingQueues(ABC):
     def stop(self) -> None:
         """Called after the queues were terminated. A crash may come instead."""
 
+    def prepare(self) -> None:
+        """Do now what opening a durable queue may need the disk for. An OSError comes out here, not in `open`."""
+        return
+
     @abstractmethod
     def open(self, queue_id: str, durable: bool, recovery: Recovery | None, callback: AsyncCallback) -> BackingQueue:
         """The backing of one queue: new (recovery None) or recovered.

@@ -24,7 +24,7 @@ from array import array
 from typing import Final, final
 
 from penstock.journal.place import BatchPlace
-from penstock.message import Entry, MessageProps
+from penstock.message import Entry, MessageProps, large_properties_bytes
 from penstock.store import places
 from penstock.store.queue_state import RunPlace, addresses_count
 
@@ -41,6 +41,7 @@ class MsgStatus:
         "entry",
         "index_on_disk",
         "is_delivered",
+        "is_heavy",
         "is_persistent",
         "msg",
         "msg_id",
@@ -92,6 +93,20 @@ class MsgStatus:
         self.size_bytes = size_bytes
         self.size_each = size_each
         self.sizes: array[int] | None = None
+        # Some of the messages in RAM have large properties.
+        self.is_heavy = False
+
+    def ram_bytes(self) -> int:
+        """What the messages take in RAM besides their usual overhead: bodies, and properties that are large."""
+        if not self.is_heavy:
+            return self.size_bytes
+        return self.size_bytes + large_properties_bytes(self.entries())
+
+    def load(self, entries: list[Entry]) -> None:
+        """From beta to alpha: the messages are in RAM again."""
+        self.msg = entries
+        self.start = 0
+        self.is_heavy = large_properties_bytes(entries) > 0
 
     def entries(self) -> list[Entry]:
         """The messages; only while they are in RAM. The list is not to be changed."""
@@ -156,6 +171,7 @@ class MsgStatus:
                 self.sizes = array("i", [len(entry[1]) - 1 for entry in self.entries()])
             self.msg = None
             self.start = 0
+            self.is_heavy = False
 
     def split_front(self, count: int) -> MsgStatus:
         """Take the first messages out of this run, as a run of their own."""
@@ -213,6 +229,7 @@ class MsgStatus:
         part.msg_id = self.msg_id + offset if self.msg_id >= 0 else -1
         part.is_persistent = self.is_persistent
         part.is_delivered = self.is_delivered
+        part.is_heavy = self.is_heavy
         part.msg_in_store = self.msg_in_store
         part.index_on_disk = self.index_on_disk
         part.place = self.place

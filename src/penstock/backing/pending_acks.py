@@ -10,7 +10,8 @@ A second one of these keeps what came back and found no place among the ready me
 Invariants
   1. Runs do not overlap, and none is longer than a bucket.
   2. `_starts` has the first seq_id of each run in its bucket, `_in_ram` those of runs whose bodies are in RAM.
-  3. `count` and `size_bytes` are those of all runs, `_ram_count` and `ram_bytes` those of runs in RAM.
+  3. `count` and `size_bytes` are those of all runs, `_ram_count` and `ram_bytes` those of runs in RAM, where
+     large properties count too.
   4. A run without bodies in RAM has them on disk, written.
 
 Crash: it is gone. Persistent ones are ready again after the next start, since nothing says that they were settled.
@@ -25,7 +26,7 @@ from typing import Final, final
 
 from penstock.backing.homes import Homes
 from penstock.backing.msg_status import MsgStatus
-from penstock.message import Entry
+from penstock.message import Entry, large_properties_bytes
 from penstock.store import places
 
 # (first seq_id, count, payload bytes, persistent): neighbours that were settled together.
@@ -58,6 +59,10 @@ class PendingAcks:
     def ram_count(self) -> int:
         return self._ram_count
 
+    def positions(self) -> int:
+        """Runs, wherever their bodies are."""
+        return len(self._runs)
+
     # --- runs -----------------------------------------------------------------------------------------
 
     def _find(self, seq_id: int) -> MsgStatus | None:
@@ -88,7 +93,7 @@ class PendingAcks:
         if run.msg is not None:
             self._in_ram[first] = None
             self._ram_count += run.count
-            self.ram_bytes += run.size_bytes
+            self.ram_bytes += run.ram_bytes()
 
     def _drop(self, run: MsgStatus) -> None:
         first = run.seq_id
@@ -103,7 +108,7 @@ class PendingAcks:
         if run.msg is not None:
             self._in_ram.pop(first, None)
             self._ram_count -= run.count
-            self.ram_bytes -= run.size_bytes
+            self.ram_bytes -= run.ram_bytes()
 
     def _take(self, run: MsgStatus, seq_id: int, count: int) -> MsgStatus:
         """Cut messages out of a run; what is left of it stays."""
@@ -120,8 +125,15 @@ class PendingAcks:
     def record(self, status: MsgStatus, entries: list[Entry] | None) -> None:
         """A run was handed out; with its bodies, or without when nobody read them."""
         # A list of its own: the one that was handed out belongs to whoever got it.
-        status.msg = None if entries is None else entries[:]
-        status.start = 0
+        if entries is None:
+            status.msg = None
+            status.start = 0
+            status.is_heavy = False
+        elif status.msg is None:
+            status.load(entries[:])
+        else:
+            status.msg = entries[:]
+            status.start = 0
         while status.count > BUCKET:
             self._add(status.split_front(BUCKET))
         self._add(status)
@@ -288,8 +300,9 @@ class PendingAcks:
         assert sum([run.count for run in runs]) == self.count, "3: pending messages"
         assert sum([run.size_bytes for run in runs]) == self.size_bytes, "3: pending bytes"
         assert sum([run.count for run in in_ram]) == self._ram_count, "3: pending messages in RAM"
-        sizes = [len(entry[1]) - 1 for run in in_ram for entry in run.entries()]
-        assert sum(sizes) == self.ram_bytes, "3: pending bytes in RAM"
+        entries = [entry for run in in_ram for entry in run.entries()]
+        sizes = [len(entry[1]) - 1 for entry in entries]
+        assert sum(sizes) + large_properties_bytes(entries) == self.ram_bytes, "3: pending bytes in RAM"
 
 
 def spans(seq_ids: Sequence[int]) -> list[tuple[int, int]]:

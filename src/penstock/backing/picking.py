@@ -138,8 +138,7 @@ def _note(zones: Zones, result: Pick, status: MsgStatus) -> None:
         if entries is None:
             result.damaged.append(part)
         else:
-            part.msg = entries
-            part.start = 0
+            part.load(entries)
             result.found.append(part)
 
 
@@ -154,7 +153,7 @@ def _take_out(zones: Zones, status: MsgStatus) -> None:
     for zone in (zones.q4, zones.q1):
         if zone and zone[0].seq_id <= seq_id <= zone[-1].last_seq_id():
             zones.ram_count -= status.count
-            zones.ram_bytes -= status.size_bytes
+            zones.ram_bytes -= status.ram_bytes()
             _cut(zone, seq_id, status.count)
             return
     for zone in (zones.q3, zones.q2):

@@ -145,7 +145,7 @@ def _put_betas(zones: Zones, zone: deque[MsgStatus], status: MsgStatus) -> None:
 def _put_into_ram(zones: Zones, zone: deque[MsgStatus], status: MsgStatus) -> None:
     for part in [status] if status.msg is not None else zones.with_bodies(status):
         zones.ram_count += part.count
-        zones.ram_bytes += part.size_bytes
+        zones.ram_bytes += part.ram_bytes()
         insert_in_order(zone, part)
 
 

@@ -172,7 +172,7 @@ class StoredVariable(StoredQueue):
             else:
                 # Not the run itself: it stays a beta when the disk is full.
                 loaded = part.part_for(part.seq_id, part.count)
-                loaded.msg = entries
+                loaded.load(entries)
                 moved.extend(self._copied(loaded, True))
         return moved
 

@@ -27,7 +27,8 @@ from penstock.backing.homes import Homes
 from penstock.backing.journal_spans import JournalSpans
 from penstock.backing.msg_status import NOWHERE, MsgStatus
 from penstock.backing.zones import Zones
-from penstock.message import Entry, Envelope, MessageProps
+from penstock.limits import SMALL_PROPERTIES_BYTES
+from penstock.message import Entry, Envelope, MessageProps, large_properties_bytes
 from penstock.store import places
 
 # Runs at the tail are joined up to this size: fewer objects, and still little to hold on to when most of it was taken.
@@ -73,13 +74,15 @@ class Tail:
             size_each = largest if size == largest * count else -1
             entries = list(zip(repeat(envelope), bodies, repeat(props), strict=False))
         persistent = envelope.persistent and self._durable
+        described = len(envelope.properties)
+        heavy = described * count if described > SMALL_PROPERTIES_BYTES else 0
         if not self._homes.is_large(envelope, largest):
             if persistent:
-                self._append_journaled(first, envelope, bodies, entries, props, size_each, size, delivered)
+                self._append_journaled(first, envelope, bodies, entries, props, size_each, size, delivered, heavy)
             else:
-                self._append(first, entries, props, size_each, size, places.QUEUE_STORE, delivered)
+                self._append(first, entries, props, size_each, size, places.QUEUE_STORE, delivered, heavy)
         elif size_each >= 0:
-            self._append_large(first, entries, props, size_each, size, persistent, delivered)
+            self._append_large(first, entries, props, size_each, size, persistent, delivered, heavy)
         else:
             self._append_by_size(first, entries, persistent, delivered)
         return persistent
@@ -105,10 +108,11 @@ class Tail:
             sizes = [len(entry[1]) for entry in listed]
             size = sum(sizes) - count
             size_each = sizes[0] - 1 if size == (sizes[0] - 1) * count and min(sizes) == sizes[0] else -1
+            heavy = large_properties_bytes(listed) if largest > SMALL_PROPERTIES_BYTES else 0
             if any_persistent:
-                self._append_journaled_entries(first, entries, listed, size_each, size)
+                self._append_journaled_entries(first, entries, listed, size_each, size, heavy)
             else:
-                self._append(first, listed, None, size_each, size, places.QUEUE_STORE, False)
+                self._append(first, listed, None, size_each, size, places.QUEUE_STORE, False, heavy)
         return any_persistent
 
     def _append(
@@ -120,6 +124,7 @@ class Tail:
         size: int,
         persist_to: int,
         delivered: bool,
+        heavy: int,
     ) -> None:
         """Messages that are in RAM only, at the tail."""
         count = len(entries)
@@ -132,13 +137,14 @@ class Tail:
                 and _joins(last, first, props, size, delivered)
                 and last.persist_to == persist_to
             ):
-                _join(last, entries, size_each, size)
-                zones.count_published(count, size)
+                _join(last, entries, size_each, size, heavy > 0)
+                zones.count_published(count, size, heavy)
                 return
         status = MsgStatus(first, count, entries, props, size_each, size, persist_to)
+        status.is_heavy = heavy > 0
         status.is_delivered = delivered
         tail.append(status)
-        zones.count_published(count, size)
+        zones.count_published(count, size, heavy)
 
     def _append_journaled(
         self,
@@ -150,19 +156,20 @@ class Tail:
         size_each: int,
         size: int,
         delivered: bool,
+        heavy: int,
     ) -> None:
         """Small persistent messages of one envelope."""
         expiry_ms = -1 if props is None else props.expiry_ms
         entry = self._journal.publish(self._queue_no, first, envelope, bodies, expiry_ms)
-        self._put_journaled(first, entries, props, size_each, size, entry, delivered)
+        self._put_journaled(first, entries, props, size_each, size, entry, delivered, heavy)
 
     def _append_journaled_entries(
-        self, first: int, entries: Sequence[Entry], listed: list[Entry], size_each: int, size: int
+        self, first: int, entries: Sequence[Entry], listed: list[Entry], size_each: int, size: int, heavy: int
     ) -> None:
         """Small persistent messages that differ in their envelopes."""
         # The sequence as it came, not the copy: the journal tells a fan-out by it.
         entry = self._journal.publish_entries(self._queue_no, first, entries)
-        self._put_journaled(first, listed, None, size_each, size, entry, False)
+        self._put_journaled(first, listed, None, size_each, size, entry, False, heavy)
 
     def _put_journaled(
         self,
@@ -173,6 +180,7 @@ class Tail:
         size: int,
         entry: int,
         delivered: bool,
+        heavy: int,
     ) -> None:
         count = len(entries)
         zones = self._zones
@@ -188,21 +196,22 @@ class Tail:
                 and last.entry + last.count == entry
                 and _joins(last, first, props, size, delivered)
             ):
-                _join(last, entries, size_each, size)
-                zones.count_published(count, size)
+                _join(last, entries, size_each, size, heavy > 0)
+                zones.count_published(count, size, heavy)
                 return
         if place is not self._last_place:
             self._last_place = place
             self.spans.note(first, self._journal.position()[0])
         status = MsgStatus(first, count, entries, props, size_each, size, places.QUEUE_STORE)
         status.msg_id = self._journal.next_lsn - count
+        status.is_heavy = heavy > 0
         status.is_persistent = True
         status.msg_in_store = places.JOURNAL
         status.place = place
         status.entry = entry
         status.is_delivered = delivered
         tail.append(status)
-        zones.count_published(count, size)
+        zones.count_published(count, size, heavy)
 
     def _append_large(
         self,
@@ -213,14 +222,16 @@ class Tail:
         size: int,
         persistent: bool,
         delivered: bool,
+        heavy: int,
     ) -> None:
         """Large messages of one envelope."""
         if not persistent:
-            self._append(first, entries, props, size_each, size, places.MSG_STORE, delivered)
+            self._append(first, entries, props, size_each, size, places.MSG_STORE, delivered, heavy)
             return
         count = len(entries)
         journal = self._journal
         status = MsgStatus(first, count, entries, props, size_each, size, places.MSG_STORE)
+        status.is_heavy = heavy > 0
         status.is_persistent = True
         status.addresses = self._homes.keep_large(entries)
         status.msg_in_store = places.MSG_STORE
@@ -233,7 +244,7 @@ class Tail:
         self.persistent_bytes += size
         status.is_delivered = delivered
         self._zones.tail().append(status)
-        self._zones.count_published(count, size)
+        self._zones.count_published(count, size, heavy)
 
     def _append_by_size(self, first: int, entries: list[Entry], persistent: bool, delivered: bool) -> None:
         """Messages of one envelope, some of them large: each in a run of its own."""
@@ -248,12 +259,13 @@ class Tail:
     def _append_one(self, seq_id: int, entry: Entry, persistent: bool, delivered: bool) -> None:
         envelope, body, props = entry
         size = len(body) - 1
+        heavy = large_properties_bytes([entry])
         if self._homes.is_large(envelope, size):
-            self._append_large(seq_id, [entry], props, size, size, persistent, delivered)
+            self._append_large(seq_id, [entry], props, size, size, persistent, delivered, heavy)
         elif persistent:
-            self._append_journaled(seq_id, envelope, [body], [entry], props, size, size, delivered)
+            self._append_journaled(seq_id, envelope, [body], [entry], props, size, size, delivered, heavy)
         else:
-            self._append(seq_id, [entry], props, size, size, places.QUEUE_STORE, delivered)
+            self._append(seq_id, [entry], props, size, size, places.QUEUE_STORE, delivered, heavy)
 
     def _mark_delivered(self, first: int, count: int) -> None:
         for seq_id in range(first, first + count):
@@ -274,12 +286,13 @@ def _joins(last: MsgStatus, first: int, props: MessageProps | None, size: int, d
     )
 
 
-def _join(last: MsgStatus, entries: list[Entry], size_each: int, size: int) -> None:
+def _join(last: MsgStatus, entries: list[Entry], size_each: int, size: int, is_heavy: bool) -> None:
     """Make a run longer."""
     assert last.msg is not None
     last.msg.extend(entries)
     last.count += len(entries)
     last.size_bytes += size
+    last.is_heavy = last.is_heavy or is_heavy
     # A run that came back may have a list of sizes, which is too short now; the bodies tell.
     last.sizes = None
     if last.size_each != size_each:

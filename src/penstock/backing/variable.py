@@ -144,7 +144,14 @@ class VariableBackingQueue(VariableSettling):
         strays = self.zones.strays
         in_ram = self.zones.ram_count + self.pending.ram_count() + strays.ram_count()
         payload = self.zones.ram_bytes + self.pending.ram_bytes + strays.ram_bytes
-        return payload + in_ram * limits.MESSAGE_OVERHEAD_BYTES + self.zones.positions() * POSITION_BYTES
+        positions = self.zones.positions() + self.pending.positions() + strays.positions()
+        counts = len(self.tail.delivery_counts)
+        return (
+            payload
+            + in_ram * limits.MESSAGE_OVERHEAD_BYTES
+            + positions * POSITION_BYTES
+            + counts * limits.NUMBER_OVERHEAD_BYTES
+        )
 
     def set_ram_duration_target(self, seconds: float) -> None:
         self.rates.update()

@@ -62,6 +62,10 @@ class VariableBackingQueues(BackingQueues):
     def stop(self) -> None:
         return None
 
+    def prepare(self) -> None:
+        if self._node.options.embed_below > 0:
+            self._node.message_store(self._vhost_id, True)
+
     def open(self, queue_id: str, durable: bool, recovery: Recovery | None, callback: AsyncCallback) -> BackingQueue:
         node = self._node
         queue_no = node.queue_number(self._vhost_id, queue_id, b"") if durable else -1

@@ -30,8 +30,7 @@ from penstock.backing.backing_queue import (
 )
 from penstock.backing.outcomes import ACKED, NO_ACTOR, REASON_NONE
 from penstock.backing.volatile_fetching import VolatileFetching
-from penstock.backing.volatile_publishing import large_properties_bytes
-from penstock.message import Entry
+from penstock.message import Entry, large_properties_bytes
 
 
 class VolatileBackingQueue(VolatileFetching):

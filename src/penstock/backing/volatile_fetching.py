@@ -23,8 +23,8 @@ from typing import Final
 
 from penstock.backing.backing_queue import DropResult, EntryVisitor, PropsPredicate
 from penstock.backing.outcomes import DROPPED, NO_ACTOR, REASON_NONE
-from penstock.backing.volatile_publishing import VolatilePublishing, large_properties_bytes
-from penstock.message import Entry, MessageProps, Run
+from penstock.backing.volatile_publishing import VolatilePublishing
+from penstock.message import Entry, MessageProps, Run, large_properties_bytes
 
 # Numbers in the heap that have left it: so many more than others are worth a cleaning.
 STALE_IDS_MAX: Final = 64

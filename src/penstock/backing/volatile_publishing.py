@@ -28,7 +28,7 @@ from itertools import repeat
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, large_properties_bytes
 
 
 class VolatilePublishing(BackingQueue):
@@ -112,9 +112,3 @@ class VolatilePublishing(BackingQueue):
             return []
         self._confirmed = []
         return confirmed
-
-
-def large_properties_bytes(entries: Sequence[Entry]) -> int:
-    """The properties that are not small: what they have on top of a message's usual overhead."""
-    small = limits.SMALL_PROPERTIES_BYTES
-    return sum([len(entry[0].properties) for entry in entries if len(entry[0].properties) > small])

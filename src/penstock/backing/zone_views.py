@@ -114,7 +114,7 @@ def check_zones(zones: Zones) -> None:
     counted = sum([status.count for zone in (zones.q1, zones.q2, zones.q3, zones.q4) for status in zone])
     assert counted + zones.delta_count == zones.ready_count, "4: ready messages"
     assert sum([status.count for status in in_ram]) == zones.ram_count, "4: messages in RAM"
-    assert sum([status.size_bytes for status in in_ram]) == zones.ram_bytes <= zones.ready_bytes, "4: bytes in RAM"
+    assert sum([status.ram_bytes() for status in in_ram]) == zones.ram_bytes, "4: bytes in RAM"
 
 
 def _check_order(zone: deque[MsgStatus], last: int) -> int:

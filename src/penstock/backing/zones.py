@@ -18,7 +18,8 @@ Invariants (VQ-3, VQ-4), true after every call, an OSError included
   1. seq_ids increase strictly along q4, q3, delta, q2, q1.
   2. q1 not empty => q3 not empty; q2 not empty => delta not empty; delta not empty => q3 not empty.
   3. q1 and q4 hold runs with bodies in RAM, q2 and q3 runs without.
-  4. ready_count and ready_bytes are those of all five; ram_count and ram_bytes those of q1 and q4.
+  4. ready_count and ready_bytes are those of all five; ram_count and ram_bytes those of q1 and
+     q4, where large properties count too.
   5. delta_start + delta_count <= delta_end, while delta_count > 0. The range may have holes: what is pending or gone,
      or a stray.
 
@@ -94,12 +95,12 @@ class Zones:
         """Where the next publish goes (VQ-6)."""
         return self.q1 if self.q3 else self.q4
 
-    def count_published(self, count: int, size: int) -> None:
-        """Messages were put at the tail, in RAM."""
+    def count_published(self, count: int, size: int, heavy: int = 0) -> None:
+        """Messages were put at the tail, in RAM, with so many bytes of large properties."""
         self.ready_count += count
         self.ready_bytes += size
         self.ram_count += count
-        self.ram_bytes += size
+        self.ram_bytes += size + heavy
 
     # --- the head -------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class Zones:
         for part in parts:
             self.q4.append(part)
             self.ram_count += part.count
-            self.ram_bytes += part.size_bytes
+            self.ram_bytes += part.ram_bytes()
         self._after_q3()
 
     def with_bodies(self, status: MsgStatus) -> list[MsgStatus]:
@@ -142,8 +143,7 @@ class Zones:
         parts: list[MsgStatus] = []
         for part, entries in readable_parts(status, self.homes.read(status)):
             if entries is not None:
-                part.msg = entries
-                part.start = 0
+                part.load(entries)
                 parts.append(part)
             else:
                 self.ready_count -= part.count
@@ -160,7 +160,7 @@ class Zones:
             else:
                 self.q4.popleft()
             self.ram_count -= head.count
-            self.ram_bytes -= head.size_bytes
+            self.ram_bytes -= head.ram_bytes()
         else:
             head = self.q3[0]
             if count < head.count:
@@ -241,7 +241,7 @@ class Zones:
         """Alphas that leave RAM, as betas; they are written first if they have to be."""
         parts = [status] if status.can_forget_bodies() else self.homes.write_out(status)
         self.ram_count -= status.count
-        self.ram_bytes -= status.size_bytes
+        self.ram_bytes -= status.ram_bytes()
         for part in parts:
             part.forget_bodies()
         return parts

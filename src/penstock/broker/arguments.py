@@ -101,6 +101,8 @@ def check_exchange_arguments(arguments: Table, described: str) -> None:
 
 def check_queue_arguments(arguments: Table, described: str) -> None:
     """Raise 406 for a known argument with an unusable value; unknown ones are accepted."""
+    if not arguments:
+        return
     dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     if dead_letter_exchange is not None and dead_letter_exchange[0] != "S":
         kind = TYPE_NAMES[dead_letter_exchange[0]]

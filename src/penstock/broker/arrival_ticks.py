@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.vhost import VHost
+from penstock.queues.queue import Queue
 
 TICK_S: Final = 1.0
+# Queues that are asked at once; the others follow.
+AT_ONCE_MAX: Final = 500
 
 
 class ArrivalTicks:
     """Of one broker."""
 
-    def __init__(self, vhosts: dict[str, VHost]) -> None:
-        self._vhosts = vhosts
+    def __init__(self, queues: Callable[[], list[Queue]]) -> None:
+        self._queues = queues
         self._next_s = 0.0
+        # Those that are still to be asked.
+        self._waiting: list[Queue] = []
 
     def check(self, now_s: float, wall_ms: int) -> None:
         """Called some times a second, with the monotonic and with the wall clock."""
-        if now_s < self._next_s:
-            return
-        self._next_s = now_s + TICK_S
-        for vhost in self._vhosts.values():
-            for queue in vhost.all_queues():
-                queue.sample_arrivals(wall_ms)
+        if not self._waiting and now_s >= self._next_s:
+            self._next_s = now_s + TICK_S
+            self._waiting = self._queues()
+        for queue in self._waiting[-AT_ONCE_MAX:]:
+            queue.sample_arrivals(wall_ms)
+        del self._waiting[-AT_ONCE_MAX:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from typing import Final
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
 from penstock.backing.postgres_queues import PgBackingQueues
@@ -15,6 +16,7 @@ from penstock.broker.callbacks import Post, run_now
 from penstock.broker.definition_log import DefinitionLog
 from penstock.broker.definitions import encode_all
 from penstock.broker.direct_reply import DirectReplies
+from penstock.broker.memory_ledger import MemoryLedger
 from penstock.broker.memory_monitor import MemoryMonitor
 from penstock.broker.queue_backings import QueueBackings
 from penstock.broker.restore import read_definitions, restore_vhost, whole_vhost
@@ -23,7 +25,11 @@ from penstock.broker.vhost import VHost
 from penstock.clock import Clock, SystemClock
 from penstock.config import Config
 from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.queue import Queue
 from penstock.store.node_store import NodeStore
+
+# Queues that share the memory out when it gets scarce; the others hold less than these.
+LARGE_QUEUES_MAX: Final = 500
 
 
 class Broker:
@@ -44,11 +50,13 @@ class Broker:
         self.users = Users()
         self.vhosts: dict[str, VHost] = {}
         self.direct_replies = DirectReplies()
-        self.memory_alarm = MemoryAlarm(config.memory_bytes_max, self.ram_bytes)
+        # What is counted as memory: queues that have held something, and connections.
+        self.memory = MemoryLedger()
+        self.memory_alarm = MemoryAlarm(config.memory_bytes_max, self.used_bytes)
         self.alarms: list[Alarm] = [self.memory_alarm]
         self.disk_alarm: DiskAlarm | None = None
-        self._memory_monitor = MemoryMonitor(config.memory_bytes_max, self.backings)
-        self._arrival_ticks = ArrivalTicks(self.vhosts)
+        self._memory_monitor = MemoryMonitor(config.memory_bytes_max, self._large_backings, self.used_bytes)
+        self._arrival_ticks = ArrivalTicks(self._queues_in_use)
         # None: everything is in memory.
         self.node = node
         self.log: DefinitionLog | None = None
@@ -94,6 +102,7 @@ class Broker:
     def _make_vhost(self, name: str, vhost_id: str) -> VHost:
         vhost = VHost(name, self._backings(name, vhost_id), self.clock, self.expiries, vhost_id, self._post)
         vhost.postgres_patterns = self.config.postgres_queues
+        vhost.memory = self.memory
         self.vhosts[name] = vhost
         return vhost
 
@@ -124,9 +133,14 @@ class Broker:
         if self.node is not None:
             self.node.stop()
 
-    def backings(self) -> list[BackingQueue]:
-        """Of all queues that work."""
-        return [queue.backing for vhost in self.vhosts.values() for queue in vhost.all_queues() if not queue.crashed]
+    def _queues_in_use(self) -> list[Queue]:
+        """Those that hold, or have held, messages, and work."""
+        return [queue for queue in self.memory.holders() if isinstance(queue, Queue) and not queue.crashed]
+
+    def _large_backings(self) -> list[BackingQueue]:
+        """Of the queues that hold most."""
+        largest = self.memory.largest(LARGE_QUEUES_MAX)
+        return [queue.backing for queue in largest if isinstance(queue, Queue) and not queue.crashed]
 
     def tend_memory(self) -> None:
         """Called some times a second: share the memory out, and let queues go on that have paged out in part."""
@@ -135,9 +149,9 @@ class Broker:
         self._arrival_ticks.check(self.clock.monotonic_s(), self.clock.wall_ms())
         if self.node is not None:
             self.node.set_disk_is_low(disk_is_low)
-            for backing in self.backings():
-                if backing.needs_timeout() == TIMEOUT_IDLE:
-                    backing.timeout()
+            for queue in self.memory.look():
+                if isinstance(queue, Queue) and not queue.crashed and queue.backing.needs_timeout() == TIMEOUT_IDLE:
+                    queue.backing.timeout()
 
     @property
     def is_alarmed(self) -> bool:
@@ -145,8 +159,16 @@ class Broker:
         return any(alarm.active for alarm in self.alarms)
 
     def ram_bytes(self) -> int:
-        """What waiting messages cost, over all queues."""
-        return sum(vhost.ram_bytes() for vhost in self.vhosts.values())
+        """What queues and connections hold, as far as one look tells."""
+        self.memory.look()
+        return self.memory.total_bytes
+
+    def used_bytes(self) -> int:
+        """All that clients have made grow, definitions and what waits for the disk included."""
+        used_bytes = self.ram_bytes() + (0 if self.node is None else self.node.gathered_bytes)
+        for vhost in self.vhosts.values():
+            used_bytes += vhost.definition_bytes()
+        return used_bytes
 
     def connection_closed(self, owner: object) -> None:
         """A connection is gone: its exclusive queues go too."""

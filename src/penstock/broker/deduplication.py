@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from penstock.fields import Field
+from penstock.limits import DEDUP_KEY_OVERHEAD_BYTES
 from penstock.message import FRAME_END, ConfirmToken, Entry, Envelope, body_bytes
 from penstock.queues.dedup_window import DedupWindow
 from penstock.queues.expiry import ExpirySchedule
@@ -91,6 +92,9 @@ class DedupGate(Gate):
         if not self._expiring.is_awaited:
             self._look_later(now_ms)
         return True
+
+    def ram_bytes(self) -> int:
+        return len(self._window) * DEDUP_KEY_OVERHEAD_BYTES
 
     def stop(self) -> None:
         self._expiring.stop()

@@ -136,8 +136,12 @@ def _parse(text: bytes, bytes_max: int) -> Json:
 # --- writing down -----------------------------------------------------------------------------------
 
 
+# `json.dumps` would make one for each call.
+_TO_JSON: Final = json.JSONEncoder(separators=(",", ":"))
+
+
 def encode_change(change: Json) -> bytes:
-    return json.dumps(change, separators=(",", ":")).encode()
+    return _TO_JSON.encode(change).encode()
 
 
 def encode_all(vhosts: Iterable[Json]) -> bytes:

@@ -1,7 +1,7 @@
 """The memory monitor: how much of its messages each queue may hold in RAM when memory gets scarce.
 
-It looks at all queues every 2.5 s, when its caller lets it. Below half of the memory that messages may take, queues
-hold what they like. Above, it works out two targets, and tells them to the queues that hold more:
+It looks at the queues that hold most every 2.5 s, when its caller lets it. Below half of the memory that messages may
+take, queues hold what they like. Above, it works out two targets, and tells them to the queues that hold more:
 
 - a duration, as RabbitMQ does: the mean of what the queues report, made smaller by how full memory is. A queue that is
   read fast may hold more messages than one that stands still.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from weakref import WeakKeyDictionary
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
@@ -39,45 +40,51 @@ Target = tuple[float, int]
 class MemoryMonitor:
     """Shares the memory between the queues of a broker."""
 
-    def __init__(self, bytes_max: int, queues: Callable[[], Iterable[BackingQueue]]) -> None:
+    def __init__(
+        self,
+        bytes_max: int,
+        queues: Callable[[], Iterable[BackingQueue]],
+        used_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        """`used_bytes` is what counts as used besides these queues, and with them; without it only they do."""
         self._bytes_max = bytes_max
         self._queues = queues
+        self._used_bytes = used_bytes
         self._next_check_s = -math.inf
         # The targets in force, for views: seconds, and bytes of RAM per queue.
         self.desired_duration_s = math.inf
         self.share_bytes = NO_BYTES_TARGET
         # Queues that have a target, and the one they were told last.
-        self._told: dict[BackingQueue, Target] = {}
+        self._told: WeakKeyDictionary[BackingQueue, Target] = WeakKeyDictionary()
 
     def check(self, now_s: float, disk_is_low: bool = False) -> bool:
         """Look at the queues if it is time; True when it was."""
         if now_s < self._next_check_s:
             return False
         self._next_check_s = now_s + CHECK_S
-        queues = list(self._queues())
-        if self._told:
-            # Queues that were deleted meanwhile are forgotten.
-            self._told = {queue: self._told[queue] for queue in queues if queue in self._told}
-        holders = [(queue, ram_bytes) for queue in queues if (ram_bytes := queue.ram_bytes()) > 0]
-        used_bytes = sum(ram_bytes for _, ram_bytes in holders)
+        holders = [(queue, ram_bytes) for queue in self._queues() if (ram_bytes := queue.ram_bytes()) > 0]
+        held_bytes = sum(ram_bytes for _, ram_bytes in holders)
+        used_bytes = held_bytes if self._used_bytes is None else max(held_bytes, self._used_bytes())
         if disk_is_low or used_bytes < PAGING_RATIO * self._bytes_max:
-            self._lift([queue for queue, _ in holders])
+            self._lift()
         else:
-            self._press(holders, used_bytes / max(self._bytes_max, 1))
+            self._press(holders, used_bytes / max(self._bytes_max, 1), used_bytes - held_bytes)
         return True
 
-    def _lift(self, holders: Sequence[BackingQueue]) -> None:
+    def _lift(self) -> None:
         self.desired_duration_s = math.inf
         self.share_bytes = NO_BYTES_TARGET
-        for queue in holders:
-            if self._told.pop(queue, None) is not None:
-                queue.set_ram_duration_target(math.inf)
-                queue.set_ram_bytes_target(NO_BYTES_TARGET)
+        for queue in [queue for queue in self._told if queue.ram_bytes() > 0]:
+            del self._told[queue]
+            queue.set_ram_duration_target(math.inf)
+            queue.set_ram_bytes_target(NO_BYTES_TARGET)
 
-    def _press(self, holders: Sequence[tuple[BackingQueue, int]], ratio: float) -> None:
+    def _press(self, holders: Sequence[tuple[BackingQueue, int]], ratio: float, other_bytes: int) -> None:
+        """`other_bytes` is used by whoever cannot page."""
         durations = [queue.ram_duration() for queue, _ in holders]
         self.desired_duration_s = desired_duration(durations, ratio)
-        self.share_bytes = fair_share([ram_bytes for _, ram_bytes in holders], int(PAGING_RATIO * self._bytes_max))
+        budget_bytes = max(0, int(PAGING_RATIO * self._bytes_max) - other_bytes)
+        self.share_bytes = fair_share([ram_bytes for _, ram_bytes in holders], budget_bytes)
         for (queue, ram_bytes), duration_s in zip(holders, durations, strict=True):
             target = (self.desired_duration_s, payload_share(queue, self.share_bytes))
             told = self._told.get(queue)

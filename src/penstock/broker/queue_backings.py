@@ -60,6 +60,21 @@ class QueueBackings:
                 recoveries.append(combined_recovery(levels) if max_priority(arguments) else levels[0])
         return recoveries
 
+    def is_new(self, queue_id: str, durable: bool, arguments: Table, recovery: Recovery | None) -> bool:
+        """Whether nothing is known of the queue: then its backing can be opened when its first message comes.
+
+        A durable one is prepared for that: its first publish does not find out that the disk cannot be used.
+        """
+        if is_in_postgres(arguments):
+            return False
+        if recovery is not None and self._exists is not None:
+            for each in _ids(queue_id, arguments):
+                if self._exists(each):
+                    return False
+        if durable:
+            self._plain.prepare()
+        return True
+
     def open(
         self,
         name: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker import companions
@@ -20,6 +21,7 @@ from penstock.broker.held_messages import (
     not_before_due_ms,
 )
 from penstock.fields import Field
+from penstock.limits import SHELF_KEY_CHARS_MAX
 from penstock.queues.fifo_order import FifoOrder
 from penstock.queues.group_order import SharedGroupOrder, StandardGroupOrder
 from penstock.queues.held_selection import HeldSelection
@@ -54,6 +56,8 @@ QUORUM: Final[Field] = ("S", b"quorum")
 
 def equip(vhost: VHost, queue: Queue, expiries: ExpirySchedule) -> None:
     """Give a queue that was just opened what its arguments ask for."""
+    if not queue.arguments:
+        return
     features = read_features(queue.arguments)
     if features.dead_letter_exchange is not None:
         queue.dead_letters = DeadLetterExchange(
@@ -84,7 +88,7 @@ def equip_companion(vhost: VHost, queue: Queue) -> None:
     owner = companions.companion_owner(queue.arguments)
     if kind == companions.DEDUP:
         return
-    queue.selection = HeldSelection(queue.host, queue.backing)
+    queue.selection = HeldSelection(queue.host, queue.own_backing())
     if kind == companions.HELD_FOR_QUEUE:
         queue.dead_letters = ReleaseToQueue(vhost, owner)
         return
@@ -106,7 +110,7 @@ def _set_returns(vhost: VHost, queue: Queue, features: Features, expiries: Expir
         )
     queue.returns = Returns(
         queue.host,
-        queue.backing,
+        queue.own_backing(),
         counting,
         features.delivery_limit,
         retry,
@@ -124,7 +128,7 @@ def _set_selection(queue: Queue, features: Features) -> None:
     order = _order(features)
     if order is not None:
         queue.selection = ShelfSelection(
-            queue.host, queue.backing, order, features.expire_anywhere, "x-max-priority" in queue.arguments
+            queue.host, queue.own_backing(), order, features.expire_anywhere, "x-max-priority" in queue.arguments
         )
 
 
@@ -141,7 +145,12 @@ def _order(features: Features) -> Order | None:
 
 def _header_value(reader: HeaderReader, header: str, envelope: Envelope) -> str | int | float | None:
     field = reader.header(envelope, header)
-    return None if field is None else plain_value(field)
+    value = None if field is None else plain_value(field)
+    if isinstance(value, str) and len(value) > SHELF_KEY_CHARS_MAX:
+        # The key stays in memory when the message does not. Sorted, it still stands where its beginning belongs.
+        digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{value[: SHELF_KEY_CHARS_MAX - len(digest)]}{digest}"
+    return value
 
 
 def _set_intake(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> None:

@@ -10,12 +10,14 @@ import secrets
 from collections.abc import Sequence
 
 from penstock import limits
-from penstock.backing.backing_queue import Recovery
+from penstock.backing.backing_queue import BackingQueue, Recovery
+from penstock.backing.nothing_yet import NOTHING_YET
 from penstock.broker import arguments as args
 from penstock.broker.callbacks import AsyncCallbackTo, Post, run_now
 from penstock.broker.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, Companions, companion_kind
 from penstock.broker.definitions import QueueDefinition
 from penstock.broker.held_messages import DELAY_HEADER, delay_ms_of
+from penstock.broker.memory_ledger import MemoryLedger
 from penstock.broker.moves import Moves
 from penstock.broker.postgres_arguments import BACKING, check_backing, with_backing
 from penstock.broker.queue_backings import QueueBackings
@@ -26,6 +28,7 @@ from penstock.errors import ChannelException, access_refused, not_found, precond
 from penstock.fields import Table
 from penstock.message import ConfirmToken
 from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.holding import Holding
 from penstock.queues.queue import Queue
 from penstock.routing.bindings import QUEUE
 from penstock.routing.exchange import Exchange
@@ -50,6 +53,8 @@ class VHost(Topology):
         self._backings = backings
         self.clock = clock
         self.moves = Moves(expiries, clock)
+        # Knows the queues that hold, or have held, something. The broker's own takes its place.
+        self.memory = MemoryLedger()
         # Queues that remember for others; clients do not see them.
         self.companions = Companions(self._make_companion, self._drop_queue)
         self._expiries = expiries
@@ -150,9 +155,37 @@ class VHost(Topology):
         arguments: Table,
         recovery: Recovery | None,
     ) -> Queue:
+        if self._backings.is_new(queue_id, durable, arguments, recovery):
+            return self._make(name, queue_id, durable, auto_delete, owner, arguments, NOTHING_YET)
         callback = AsyncCallbackTo(self._post)
         backing = self._backings.open(name, queue_id, durable, arguments, recovery, callback)
-        queue = Queue(
+        queue = self._make(name, queue_id, durable, auto_delete, owner, arguments, backing)
+        callback.lead_to(queue)
+        backing.set_takers(queue.is_wanted)
+        set_mode(backing, arguments)
+        self.memory.add(queue)
+        return queue
+
+    def open_backing(self, queue: Holding) -> BackingQueue:
+        assert isinstance(queue, Queue)
+        callback = AsyncCallbackTo(self._post)
+        callback.lead_to(queue)
+        backing = self._backings.open(queue.name, queue.queue_id, queue.durable, queue.arguments, None, callback)
+        set_mode(backing, queue.arguments)
+        self.memory.add(queue)
+        return backing
+
+    def _make(
+        self,
+        name: str,
+        queue_id: str,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        arguments: Table,
+        backing: BackingQueue,
+    ) -> Queue:
+        return Queue(
             name,
             self.name,
             durable,
@@ -165,11 +198,6 @@ class VHost(Topology):
             self,
             queue_id,
         )
-        callback.lead_to(queue)
-        backing.set_takers(queue.is_wanted)
-        if arguments.get("x-queue-mode") == args.LAZY:
-            backing.set_queue_mode(True)
-        return queue
 
     def _add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
@@ -224,6 +252,7 @@ class VHost(Topology):
 
     def _drop_queue(self, queue: Queue) -> int:
         """Delete what the queue holds, and that it ever was."""
+        self.memory.remove(queue)
         if queue.durable and self.log is not None:
             self.log.queue_deleted(self.name, queue.name)
         if queue.crashed:
@@ -294,5 +323,15 @@ class VHost(Topology):
             queue.terminate()
         self._backings.stop()
 
-    def ram_bytes(self) -> int:
-        return sum(queue.backing.ram_bytes() for queue in self.all_queues() if not queue.crashed)
+    def definition_bytes(self) -> int:
+        """What exchanges, queues and bindings take, whatever the queues hold."""
+        return (
+            len(self.queues) * limits.QUEUE_OVERHEAD_BYTES
+            + len(self.exchanges) * limits.EXCHANGE_OVERHEAD_BYTES
+            + self._bindings_count * limits.BINDING_OVERHEAD_BYTES
+        )
+
+
+def set_mode(backing: BackingQueue, arguments: Table) -> None:
+    if arguments.get("x-queue-mode") == args.LAZY:
+        backing.set_queue_mode(True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.backing.nothing_yet import NOTHING_YET
 from penstock.backing.outcomes import DROPPED, PURGED, THE_QUEUE
 from penstock.message import Envelope
 from penstock.queues.arrivals import Arrivals
@@ -86,12 +87,14 @@ class AtHand(Holding):
 
     def recovered(self) -> None:
         super().recovered()
-        if "x-max-priority" not in self.arguments:
+        if "x-max-priority" not in self.arguments and self.backing is not NOTHING_YET:
             self.arrivals = Arrivals(self._next_seq_id())
 
     def sample_arrivals(self, now_ms: int) -> None:
         """Called about once a second."""
         if self._sampled_count == self.published_count or self.crashed or "x-max-priority" in self.arguments:
+            return
+        if self.backing is NOTHING_YET:
             return
         self._sampled_count = self.published_count
         if self.arrivals is None:

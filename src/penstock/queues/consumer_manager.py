@@ -71,6 +71,8 @@ TO_BEGIN_PULL: Final = NOTIFIED
 class Availability(ABC):
     """What the manager must know about its queue's messages. Asking changes nothing."""
 
+    __slots__ = ()
+
     @abstractmethod
     def has_available(self, consumer: Consumer) -> bool:
         """Is there a message that this consumer could get now? For a browser: at or after its cursor."""

@@ -38,12 +38,29 @@ DEAD_AT_ONCE: Final = 1000
 class HeadExpiry(Expiring):
     """What one queue knows of its expiries."""
 
+    __slots__ = (
+        "_dropped_ms",
+        "_expiries",
+        "_has_priorities",
+        "_latest_ms",
+        "_wake",
+        "armed_ms",
+        "armed_number",
+        "backing",
+        "disordered",
+        "expired_count",
+        "has_recovered",
+        "is_suspended",
+        "may_expire",
+    )
+
     def __init__(
         self, wake: Callable[[int], None], backing: BackingQueue, expiries: ExpirySchedule, has_priorities: bool
     ) -> None:
+        self.armed_ms = self.armed_number = -1
         # Called with the time when a message may have expired.
         self._wake = wake
-        self._backing = backing
+        self.backing = backing
         self._expiries = expiries
         # With priorities what is published later may stand in front.
         self._has_priorities = has_priorities
@@ -66,10 +83,10 @@ class HeadExpiry(Expiring):
 
     def note(self, expiry_ms: int) -> None:
         """A message that expires is about to be published."""
-        if not self.may_expire or self._backing.depth() == 0:
+        if not self.may_expire or self.backing.depth() == 0:
             self.may_expire = True
             # What is there already does not expire, and stands in front.
-            self.disordered = self._backing.depth() > 0 or self._has_priorities
+            self.disordered = self.backing.depth() > 0 or self._has_priorities
         elif expiry_ms < self._latest_ms:
             self.disordered = True
             return
@@ -99,9 +116,9 @@ class HeadExpiry(Expiring):
             return len(dead) < DEAD_AT_ONCE and expired(props)
 
         if dead_letters is None:
-            self.expired_count += self._backing.dropwhile(expired)
+            self.expired_count += self.backing.dropwhile(expired)
         else:
-            self.expired_count += self._backing.fetchwhile(
+            self.expired_count += self.backing.fetchwhile(
                 expired_within_budget, lambda seq_id, entry: dead.append((seq_id, entry))
             )
             if dead:
@@ -111,14 +128,14 @@ class HeadExpiry(Expiring):
 
     def forget_if_empty(self) -> None:
         # What is unacknowledged may come back, and may expire then.
-        if self._backing.depth() == 0:
+        if self.backing.depth() == 0:
             self.may_expire = False
             self.disordered = False
             self.has_recovered = False
 
     def arm(self) -> None:
         """Have the queue woken when its head expires."""
-        head = self._backing.head_props()
+        head = self.backing.head_props()
         if head is not None and head.expiry_ms >= 0:
             self._expiries.arm(self, head.expiry_ms)
 

@@ -195,6 +195,9 @@ class HeldSelection(Selection):
     def leaves_ready(self) -> bool:
         return True
 
+    def ram_bytes(self) -> int:
+        return self.ready_count() * limits.NUMBER_OVERHEAD_BYTES
+
     def ready_count(self) -> int:
         """Nothing is shelved."""
         return 0

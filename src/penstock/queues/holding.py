@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.backing.backing_queue import TIMEOUT_TIMED, BackingQueue
+from penstock.backing.nothing_yet import NOTHING_YET
 from penstock.backing.outcomes import MOVED, REASON_NONE, THE_QUEUE
 from penstock.clock import Clock
 from penstock.fields import Table
@@ -57,14 +58,51 @@ class QueueOwner(ABC):
     def last_consumer_gone(self, queue: Queue) -> None:
         """The last consumer left: an auto-delete queue is to be deleted."""
 
+    @abstractmethod
+    def open_backing(self, queue: Holding) -> BackingQueue:
+        """A new backing for a queue that was made without one."""
+
 
 class Holding(Availability):
     """Everything about a queue but its consumers' side."""
 
-    # Settlements of many of its deliveries that are under way, and how many of them put messages back: until those are
-    # over nothing is handed out.
-    settling: tuple[Settling, ...] = ()
-    returning: int = 0
+    # There may be a hundred thousand of them.
+    __slots__ = (
+        "__weakref__",
+        "_bury_again",
+        "_clock",
+        "_expiries",
+        "_expiry",
+        "_host",
+        "_in_exclusive_use",
+        "_owner",
+        "_unconfirmed",
+        "acked_count",
+        "activity",
+        "arguments",
+        "auto_delete",
+        "backing",
+        "congestion",
+        "consumers",
+        "crashed",
+        "dead_letters",
+        "deleted",
+        "delivered_count",
+        "durable",
+        "exclusive_owner",
+        "intake",
+        "lifetime",
+        "marks",
+        "name",
+        "paused",
+        "published_count",
+        "queue_id",
+        "returning",
+        "returns",
+        "selection",
+        "settling",
+        "vhost_name",
+    )
 
     def __init__(
         self,
@@ -96,6 +134,10 @@ class Holding(Availability):
         self.crashed = False
         # Set by whoever wants it to hand out nothing for now.
         self.paused = False
+        # Settlements of many of its deliveries that are under way, and how many of them put messages back: until those
+        # are over nothing is handed out.
+        self.settling: tuple[Settling, ...] = ()
+        self.returning = 0
         # Set while the overflow rule has publishers wait.
         self.congestion: Congestion | None = None
         # The seams. What features need to reach the queue is made for the first of them.
@@ -140,6 +182,14 @@ class Holding(Availability):
             self._bury_again = BuryAgain(self.bury, self._expiries, self._clock)
         return self._bury_again
 
+    def own_backing(self) -> BackingQueue:
+        """The backing of this queue; opened for the first message, or for the first feature that needs it."""
+        if self.backing is NOTHING_YET:
+            self.backing = self._expiry.backing = self._owner.open_backing(self)
+            for consumer in self.consumers.consumers():
+                consumer.joined(self.backing)
+        return self.backing
+
     def own_consumers(self) -> ConsumerManager:
         """The manager of this queue's consumers; made for the first of them."""
         if self.consumers is NO_CONSUMERS:
@@ -182,6 +232,8 @@ class Holding(Availability):
     ) -> int:
         """Append a run, whatever the limits say; the first seq_id, -1 when the run was not kept."""
         count = len(bodies)
+        if self.backing is NOTHING_YET:
+            self.own_backing()
         self.published_count += count
         props: MessageProps | None = None
         if expiration_ms >= 0:
@@ -217,6 +269,8 @@ class Holding(Availability):
         if self.crashed:
             _refuse(confirm)
             return
+        if self.backing is NOTHING_YET:
+            self.own_backing()
         self.published_count += len(entries)
         if self._expiry.may_expire:
             self._expiry.note_lasting()
@@ -236,7 +290,7 @@ class Holding(Availability):
             _refuse(confirm)
             return -1
         self.published_count += len(bodies)
-        first_seq_id = self.backing.publish(envelope, bodies, MessageProps(due_ms, confirm))
+        first_seq_id = self.own_backing().publish(envelope, bodies, MessageProps(due_ms, confirm))
         self._enqueued(first_seq_id, len(bodies), confirm)
         return first_seq_id
 
@@ -372,6 +426,27 @@ class Holding(Availability):
         self.returning -= returns
         if returns and not self.returning and not self.deleted and not self.crashed:
             self.consumers.notify_available(self.available_count())
+
+    # --- memory -----------------------------------------------------------------------------------------
+
+    def ram_bytes(self) -> int:
+        """What the queue holds in memory, with what its features remember of messages."""
+        if self.crashed:
+            return 0
+        size = self.backing.ram_bytes()
+        if self.selection is not None:
+            size += self.selection.ram_bytes()
+        if self.intake is not None:
+            size += self.intake.ram_bytes()
+        if self.returns is not None:
+            size += self.returns.counted() * limits.NUMBER_OVERHEAD_BYTES
+        if self._bury_again is not None:
+            size += len(self._bury_again) * limits.NUMBER_OVERHEAD_BYTES
+        return size
+
+    def look_weight(self) -> int:
+        """What it costs to ask for `ram_bytes`."""
+        return 1
 
     # --- the whole queue ------------------------------------------------------------------------------
 

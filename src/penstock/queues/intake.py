@@ -36,6 +36,10 @@ class Gate(ABC):
         """Whether the message, if it came now, would not be refused. Changes nothing."""
         return True
 
+    def ram_bytes(self) -> int:
+        """What it remembers of messages."""
+        return 0
+
     def stop(self) -> None:
         """The queue is deleted: leave the schedule."""
         return
@@ -140,6 +144,13 @@ class Intake:
         if self._overflow is not None:
             self._overflow.make_room()
         return first_seq_id
+
+    def ram_bytes(self) -> int:
+        """What the gates remember."""
+        size = 0
+        for gate in self.gates:
+            size += gate.ram_bytes()
+        return size
 
     def stop(self) -> None:
         """The queue is deleted."""

@@ -54,11 +54,11 @@ class Queue(AtHand):
         if consumer.filter is not None and consumer.acquires:
             self._choosy_count += 1
             if self.selection is None:
-                self.selection = fifo_selection(self.host, self.backing, "x-max-priority" in self.arguments)
+                self.selection = fifo_selection(self.host, self.own_backing(), "x-max-priority" in self.arguments)
         if consumer.no_local is not None:
             if self.intake is None:
                 self.intake = Intake(self.host, -1, None)
-            self.marks = self.intake.publishers = attached(self.marks, consumer.no_local, self.backing)
+            self.marks = self.intake.publishers = attached(self.marks, consumer.no_local, self.own_backing())
         consumer.joined(self.backing)
         if self.activity is not None:
             self.activity.add(consumer, interested)

@@ -23,6 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from penstock import limits
 from penstock.message import Run
 from penstock.queues.consumer import Consumer
 
@@ -109,6 +110,10 @@ class Selection(ABC):
     @abstractmethod
     def ready_bytes(self) -> int:
         """Payload bytes of what is shelved."""
+
+    def ram_bytes(self) -> int:
+        """What it remembers of the messages that it has to hand out."""
+        return self.ready_count() * limits.SHELVED_OVERHEAD_BYTES
 
     @abstractmethod
     def shelved_ids(self) -> list[int]:

@@ -142,6 +142,8 @@ class Channel(ConfirmSink, ReplyReceiver):
 
     def begin_content(self, route: PublishRoute) -> None:
         """A basic.publish was read whose content did not come along whole."""
+        # Whoever sends content publishes, however long it takes: the alarms hold it back like any other.
+        self.connection.published()
         self._content_state = EXPECT_HEADER
         self._content_route = route
 

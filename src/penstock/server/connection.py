@@ -37,10 +37,8 @@ log = logging.getLogger("penstock.connection")
 OUT_BYTES_FLUSH = 256 * 1024
 # Why what has arrived is not even parsed: the client does not read its answers, or an answer waits for the disk.
 OUTPUT = "output"
-# Or others come first.
-TURN = "turn"
 # Or what it has settled takes more than a turn, or what others have in a queue that it asks about.
-PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS, SETTLING, WAITING, TURN))
+PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS, SETTLING, WAITING))
 
 
 class Connection(asyncio.Protocol):
@@ -192,18 +190,6 @@ class Connection(asyncio.Protocol):
     def is_parsing_stopped_only_by(self, reason: str) -> bool:
         return not self.closing and self._read_stops & PARSE_STOPS == {reason}
 
-    def yield_parsing(self) -> None:
-        """The client has sent more than is handled in one go: the others first."""
-        self.stop_parsing(TURN)
-        self.server.parse_turns.add(self)
-
-    def parse_on(self) -> None:
-        """Its turn has come."""
-        self.resume_reading(TURN)
-        if self.parsing_stopped and not self._read_stops & PARSE_STOPS:
-            self.parsing_stopped = False
-            self.data_received(b"")
-
     def settling_begun(self) -> None:
         """What the client has settled, or left behind, takes several turns."""
         self._settling += 1
@@ -329,10 +315,30 @@ class Connection(asyncio.Protocol):
             fed[queue] = None
 
     def count_partial(self, size: int) -> None:
-        """Content that was received in part, or waits for its commit; bounded over all channels of the connection."""
+        """Content that was received in part, or waits for its commit.
+
+        Bounded over all channels of the connection, and over all connections.
+        """
         if size > 0 and self._partial_bytes + size > limits.PARTIAL_CONTENT_BYTES_MAX:
             raise resource_error("too much unfinished content on this connection")
+        if size > 0 and not self.server.has_room_for_partial(size):
+            raise resource_error("too much unfinished content on all connections")
         self._partial_bytes += size
+        self.server.partial_bytes += size
+
+    def ram_bytes(self) -> int:
+        """What the connection holds in memory, roughly."""
+        size = limits.CONNECTION_OVERHEAD_BYTES + self._partial_bytes + self._out_bytes + self._reader.rest_bytes
+        if self._transport is not None:
+            size += self._transport.get_write_buffer_size()
+        for channel in self.channels.values():
+            size += limits.CHANNEL_OVERHEAD_BYTES
+            size += channel.unacked.stretch_count() * limits.UNACKED_OVERHEAD_BYTES
+        return size
+
+    def look_weight(self) -> int:
+        """What it costs to ask for `ram_bytes`."""
+        return 1 + len(self.channels) // 8
 
     def has_capability(self, name: str) -> bool:
         return self.capabilities.get(name) is True
@@ -370,7 +376,9 @@ class Connection(asyncio.Protocol):
         if self._fed:
             fed = list(self._fed)
             self._fed.clear()
+            self.broker.memory.touch(fed)
             self.server.flow.after_publish(self, fed)
+        self.server.received(len(data))
         self.server.arm_expiry()
 
     def failed(self) -> None:

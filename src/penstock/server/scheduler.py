@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.clock import Clock
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -27,11 +26,8 @@ if TYPE_CHECKING:
 class Scheduler:
     """Runs turns on the event loop while there is work."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, flow: PublisherFlow, after_turn: Callable[[], None], clock: Clock
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, flow: PublisherFlow, after_turn: Callable[[], None]) -> None:
         self._loop = loop
-        self._clock = clock
         self._flow = flow
         # Called after each turn; sets the timer of the next expiry.
         self._after_turn = after_turn
@@ -90,8 +86,7 @@ class Scheduler:
     def _deliver(self) -> None:
         working = self._working
         budget = limits.TURN_MESSAGES_MAX
-        until_s = self._clock.monotonic_s() + limits.DELIVER_TURN_S
-        while working and budget > 0 and self._clock.monotonic_s() < until_s:
+        while working and budget > 0:
             connection = working.popleft()
             try:
                 budget -= connection.deliver_some()

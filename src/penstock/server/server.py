@@ -28,7 +28,6 @@ from penstock.server.faults import Faults
 from penstock.server.flow import PublisherFlow
 from penstock.server.http import HttpDoor
 from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
-from penstock.server.parse_turns import ParseTurns
 from penstock.server.pg_open import OpenPostgres, open_postgres
 from penstock.server.scheduler import Scheduler
 from penstock.server.settlements import Settlements
@@ -40,8 +39,6 @@ log = logging.getLogger("penstock.server")
 
 # A dropped connection is gone after a turn or two of the loop.
 DROPPED_S = 5.0
-# The time between two looks at the memory grows with the number of queues, which are all asked.
-MEMORY_CHECK_PER_QUEUE_S = 20e-6
 
 
 class Server:
@@ -64,7 +61,6 @@ class Server:
         self.flow: PublisherFlow
         self.scheduler: Scheduler
         self.settlements: Settlements
-        self.parse_turns: ParseTurns
         self.faults = Faults(self)
         self._make_syncer = make_syncer
         self._store: StoreTurns | None = None
@@ -80,6 +76,10 @@ class Server:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expiry_due_ms = -1
         self._alarm_timer: asyncio.TimerHandle | None = None
+        # From all clients since memory was looked at last.
+        self._received_bytes = 0
+        # Half-received content and open transactions of all connections.
+        self.partial_bytes = 0
         self._all_closed: asyncio.Event = asyncio.Event()
 
     async def start(self) -> None:
@@ -87,7 +87,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self.flow = PublisherFlow(self.loop)
-        self.scheduler = Scheduler(self.loop, self.flow, self.arm_expiry, SystemClock())
+        self.scheduler = Scheduler(self.loop, self.flow, self.arm_expiry)
         if self.config.postgres_url is not None:
             self._postgres = open_postgres(self.config, self.loop, SystemClock(), self.scheduler.turn_soon)
         try:
@@ -96,7 +96,6 @@ class Server:
             elif self._postgres is not None:
                 self.broker = Broker(self.config, postgres=self._postgres.queues)
             self.settlements = Settlements(self.loop, self.broker.clock)
-            self.parse_turns = ParseTurns(self.loop, self.broker.clock)
             await self._listen()
             if self.config.http_port is not None:
                 self._http = HttpDoor(self.config, self.broker, self.budget.http_connections)
@@ -277,10 +276,12 @@ class Server:
             # Without a spare descriptor the store may need the one that this connection has.
             return False
         self.connections.add(connection)
+        self.broker.memory.add(connection)
         return True
 
     def connection_closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.broker.memory.remove(connection)
         self.flow.forget(connection)
         self.admission.closed(connection)
         if not self.connections:
@@ -309,9 +310,21 @@ class Server:
                         self._block(connection)
         broker.tend_memory()
         self._tend_descriptors()
-        queue_count = sum(len(vhost.queues) for vhost in broker.vhosts.values())
-        pause_s = limits.MEMORY_CHECK_S + queue_count * MEMORY_CHECK_PER_QUEUE_S
-        self._alarm_timer = self.loop.call_later(pause_s, self._check_alarms)
+        if self._alarm_timer is not None:
+            self._alarm_timer.cancel()
+        self._received_bytes = 0
+        self._alarm_timer = self.loop.call_later(limits.MEMORY_CHECK_S, self._check_alarms)
+
+    def received(self, size: int) -> None:
+        """A client has sent so many bytes. After many, memory is looked at: a lot can arrive between two timers."""
+        self._received_bytes += size
+        if self._received_bytes >= limits.MEMORY_CHECK_BYTES:
+            self._check_alarms()
+
+    def has_room_for_partial(self, size: int) -> bool:
+        """Whether so much more content may be half-received, over all connections."""
+        most = max(int(self.config.memory_bytes_max * limits.PARTIAL_SHARE), limits.PARTIAL_CONTENT_BYTES_MAX // 2)
+        return self.partial_bytes + size <= most
 
     def _tend_descriptors(self) -> None:
         """Take the spare descriptors again when there are some, and say when they are needed and when not."""

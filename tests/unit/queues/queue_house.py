@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Envelope, Run, body_bytes
 from penstock.queues.consumer import Consumer
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import QueueOwner
+from penstock.queues.holding import Holding, QueueOwner
 from penstock.queues.queue import Queue
 
 
@@ -38,6 +39,9 @@ class Landlord(QueueOwner):
 
     def __init__(self) -> None:
         self.deserted: list[str] = []
+
+    def open_backing(self, queue: Holding) -> BackingQueue:
+        raise AssertionError("it has one")
 
     def last_consumer_gone(self, queue: Queue) -> None:
         self.deserted.append(queue.name)

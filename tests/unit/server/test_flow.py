@@ -6,12 +6,13 @@ import pytest
 from fake_loop import FakeLoop
 
 from penstock import limits
+from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.message import Envelope
 from penstock.queues.consumer import Consumer
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import QueueOwner
+from penstock.queues.holding import Holding, QueueOwner
 from penstock.queues.queue import Queue
 from penstock.server.flow import PublisherFlow
 
@@ -45,6 +46,9 @@ class Taker(Consumer):
 class Owner(QueueOwner):
     def last_consumer_gone(self, queue: Queue) -> None:
         pass
+
+    def open_backing(self, queue: Holding) -> BackingQueue:
+        raise AssertionError("it has one")
 
 
 class Bench:

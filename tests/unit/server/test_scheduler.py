@@ -6,7 +6,6 @@ import pytest
 from fake_loop import FakeLoop
 
 from penstock import limits
-from penstock.clock import ManualClock
 from penstock.server.flow import PublisherFlow
 from penstock.server.scheduler import Scheduler
 
@@ -68,7 +67,7 @@ class Bench:
         self.loop = FakeLoop()
         self.log: list[str] = []
         self.flow = PublisherFlow(self.loop)
-        self.scheduler = Scheduler(self.loop, self.flow, lambda: self.log.append("end"), ManualClock())
+        self.scheduler = Scheduler(self.loop, self.flow, lambda: self.log.append("end"))
 
     def worker(self, name: str, *packs: int) -> Worker:
         return Worker(self, name, list(packs))
@@ -168,7 +167,7 @@ def test_there_is_a_next_turn_even_after_one_that_failed() -> None:
         if next(ends):
             raise ZeroDivisionError
 
-    bench.loop, bench.scheduler = loop, Scheduler(loop, bench.flow, fail_once, ManualClock())
+    bench.loop, bench.scheduler = loop, Scheduler(loop, bench.flow, fail_once)
     bench.worker("a", 1).wake()
     with pytest.raises(ZeroDivisionError):
         loop.turn()

@@ -1,0 +1,34 @@
+"""Stands in for the backing of every queue that has never held a message: empty, and shared by all of them.
+
+A backing costs some kilobytes, and most of a hundred thousand queues may never get a message. So a queue opens its own
+for its first one (`Holding.own_backing`). Asking the stand-in changes nothing; publishing to it is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from penstock.backing.volatile import VolatileBackingQueue
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+
+
+@final
+class NothingYet(VolatileBackingQueue):
+    """Holds nothing, ever."""
+
+    KIND = "none"
+
+    def publish(
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+    ) -> int:
+        raise AssertionError("a queue opens a backing of its own before its first message")
+
+    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
+        raise AssertionError("a queue opens a backing of its own before its first message")
+
+    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
+        raise AssertionError("a queue opens a backing of its own before its first message")
+
+
+NOTHING_YET: Final = NothingYet()

@@ -1,0 +1,85 @@
+"""What everything that clients can make grow takes in memory, added up a little at a time.
+
+What it owns: those who hold something (queues with messages, connections), and what each of them held when it was
+looked at last. A look goes over a bounded number of them: first those that were touched since the last look, then those
+that were not looked at for the longest time. So a broker with few holders is added up whole at each look, and one with
+a hundred thousand costs no more; what grows is touched, and is seen at once.
+
+Invariants
+  1. `total_bytes` is the sum of what was seen last of each holder.
+  2. One look asks at most `looks_max` holders, or as many as together weigh that much.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+# Asked in one look: about a millisecond.
+LOOKS_MAX: Final = 500
+
+
+class MemoryHolder(Protocol):
+    """Something that takes memory as clients like."""
+
+    def ram_bytes(self) -> int:
+        """Roughly what it takes now."""
+
+    def look_weight(self) -> int:
+        """How much it costs to ask; 1 for a queue."""
+
+
+class MemoryLedger:
+    """Of one broker."""
+
+    def __init__(self, looks_max: int = LOOKS_MAX) -> None:
+        self.total_bytes = 0
+        self._looks_max = looks_max
+        # Who was not asked for the longest time comes first.
+        self._known: OrderedDict[MemoryHolder, int] = OrderedDict()
+        self._touched: dict[MemoryHolder, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, holder: MemoryHolder) -> None:
+        self._known.setdefault(holder, 0)
+
+    def remove(self, holder: MemoryHolder) -> None:
+        """It is gone, with all that it held."""
+        self.total_bytes -= self._known.pop(holder, 0)
+        self._touched.pop(holder, None)
+
+    def holders(self) -> list[MemoryHolder]:
+        return list(self._known)
+
+    def touch(self, holders: Iterable[MemoryHolder]) -> None:
+        """They have grown, and are asked first."""
+        for holder in holders:
+            if holder in self._known:
+                self._touched[holder] = None
+
+    def look(self) -> list[MemoryHolder]:
+        """Ask some holders again; return which."""
+        looked: list[MemoryHolder] = []
+        left = self._looks_max
+        while left > 0 and self._touched:
+            left -= self._ask(self._touched.popitem()[0], looked)
+        while left > 0 and len(looked) < len(self._known):
+            left -= self._ask(next(iter(self._known)), looked)
+        return looked
+
+    def _ask(self, holder: MemoryHolder, looked: list[MemoryHolder]) -> int:
+        now = holder.ram_bytes()
+        self.total_bytes += now - self._known[holder]
+        self._known[holder] = now
+        self._known.move_to_end(holder)
+        looked.append(holder)
+        return holder.look_weight()
+
+    def largest(self, count_max: int) -> list[MemoryHolder]:
+        """Those that held something, the largest first."""
+        held = [(size, index, holder) for index, (holder, size) in enumerate(self._known.items()) if size > 0]
+        held.sort(reverse=True)
+        return [holder for _, _, holder in held[:count_max]]

@@ -1,0 +1,89 @@
+"""What a queue costs that nobody has published to: a hundred thousand of them are to fit into 400 MiB."""
+
+from __future__ import annotations
+
+import gc
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from penstock.backing.nothing_yet import NOTHING_YET
+from penstock.broker.broker import Broker
+from penstock.broker.vhost import VHost
+from penstock.clock import ManualClock
+from penstock.config import Config
+from penstock.journal.syncer import InlineSyncer
+from penstock.message import Envelope
+from penstock.os_files import OsFiles
+from penstock.store.node_store import NodeStore
+from penstock.store.options import StoreOptions
+
+QUEUES = 1000
+# Three kilobytes each would be 300 MiB for all, besides what the broker itself takes.
+BYTES_EACH_MAX = 1_500
+
+
+def broker_in(folder: Path | None) -> Broker:
+    if folder is None:
+        return Broker(Config())
+    clock = ManualClock()
+    files = OsFiles(str(folder))
+    return Broker(
+        Config(), clock, NodeStore(files, InlineSyncer(), clock, StoreOptions(), random.Random(1).getrandbits)
+    )
+
+
+def declare(vhost: VHost, count: int) -> None:
+    for number in range(count):
+        vhost.declare_queue(f"queue-{number}", True, False, None, {})
+
+
+def traced(vhost: VHost) -> int:
+    """Bytes that each of many new queues takes."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        declare(vhost, QUEUES)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] // QUEUES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["in memory", "on disk"])
+def test_an_idle_queue_takes_little_more_than_its_name(kind: str, tmp_path: Path) -> None:
+    broker = broker_in(None if kind == "in memory" else tmp_path)
+    vhost = broker.vhosts["/"]
+    vhost.declare_queue("first", True, False, None, {})
+    assert traced(vhost) < BYTES_EACH_MAX
+    broker.stop()
+
+
+def test_a_queue_opens_its_backing_for_its_first_message_and_keeps_what_it_was_declared_with(tmp_path: Path) -> None:
+    broker = broker_in(tmp_path)
+    vhost = broker.vhosts["/"]
+    idle, used = [vhost.declare_queue(name, True, False, None, {}) for name in ("idle", "used")]
+    used.publish(Envelope("", "used", b"\x00\x00", persistent=True), [b"one\xce"], None)
+    assert idle.backing is NOTHING_YET
+    assert len(used) == 1
+    assert idle.purge() == 0
+    broker.stop()
+    again = broker_in(tmp_path)
+    queues = again.vhosts["/"].queues
+    assert sorted(queues) == ["idle", "used"]
+    assert queues["idle"].backing is NOTHING_YET
+    assert len(queues["used"]) == 1
+    again.vhosts["/"].delete_queue(queues["idle"], False, False)
+    again.vhosts["/"].delete_queue(queues["used"], False, False)
+    again.stop()
+    assert not broker_in(tmp_path).vhosts["/"].queues
+
+
+def test_idle_queues_are_not_asked_for_their_memory() -> None:
+    broker = Broker(Config())
+    declare(broker.vhosts["/"], QUEUES)
+    assert len(broker.memory) == 0
+    broker.vhosts["/"].queues["queue-7"].publish(Envelope("", "q", b"\x00\x00"), [b"x\xce"], None)
+    assert len(broker.memory) == 1
