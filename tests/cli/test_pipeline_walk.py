@@ -24,7 +24,7 @@ PUBLISHED, TAKEN, REJECTED = 60, 40, 4
 
 
 def penstock(folder: Path, *arguments: str, code: int = 0) -> Any:
-    """What the command answers, as one JSON object; on the standard error is nothing but what the JVM says itself."""
+    """What the command answers, as one JSON object; neither Spark nor its JVM warns the user of anything."""
     done = subprocess.run(
         [sys.executable, "-m", "penstock", "pipeline", *arguments, "--json"],
         cwd=folder,
@@ -35,6 +35,7 @@ def penstock(folder: Path, *arguments: str, code: int = 0) -> Any:
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+    assert "WARN" not in done.stderr.upper()
     return json.loads(done.stdout)
 
 
@@ -71,6 +72,9 @@ def test_the_whole_way_from_the_journal_to_the_lake_and_back(serve: Serve, tmp_p
     assert (archived["lag_events"], archived["running"]) == (0, False)
     refined = penstock(tmp_path, "refine", *lake)
     assert (refined["lives"], refined["open"]) == (TAKEN, PUBLISHED - TAKEN + REJECTED)
+
+    readable = [path for path in (tmp_path / "lake", *(tmp_path / "lake").rglob("*")) if path.stat().st_mode & 0o077]
+    assert not readable, "others may see what messages there are"
 
     report = penstock(tmp_path, "report", "--out", "page.html", *lake)
     assert {queue["queue"] for queue in report["queues"]} == {"orders", "dead"}

@@ -256,3 +256,39 @@ def test_a_folder_lets_in_by_owner_then_group_then_others(tmp_path: Path) -> Non
         assert [user for user in (owner, group, other) if may_enter(user, tmp_path)] == let_in
     tmp_path.chmod(0o700)
     assert may_enter(None, tmp_path)
+
+
+# --- who may see what -----------------------------------------------------------------------------------
+
+
+@needs_proc
+def test_no_process_of_a_server_has_what_is_secret_in_our_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DEFAULT_PASS", "not-for-others")
+    with EmbeddedPostgres(folder, SETTINGS_FOR_TESTS) as server:
+        assert server._guard is not None
+        for pid in (server._guard.pid, server.pid):
+            assert b"not-for-others" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert b"not-for-others" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_folders_that_are_made_for_a_server_are_closed_to_others(folder: Path) -> None:
+    data_dir = folder / "data folder"
+    with EmbeddedPostgres(data_dir / "postgres", SETTINGS_FOR_TESTS, ours=data_dir) as server:
+        # Where the server runs as another user, its group may pass through, and not look around.
+        passing = 0o710 if os.geteuid() == 0 else 0o700
+        for made in (data_dir, server.folder):
+            assert stat.S_IMODE(made.stat().st_mode) == passing
+        assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
+    if os.geteuid() == 0:
+        assert data_dir.stat().st_uid == 0
+
+
+@pytest.mark.parametrize("before", [0o700, 0o750, 0o755])
+def test_a_data_folder_that_is_there_is_not_opened_to_others(folder: Path, before: int) -> None:
+    data_dir = folder / "data"
+    data_dir.mkdir()
+    data_dir.chmod(before)
+    with EmbeddedPostgres(data_dir / "postgres", SETTINGS_FOR_TESTS, ours=data_dir):
+        assert stat.S_IMODE(data_dir.stat().st_mode) & 0o027 == before & 0o027

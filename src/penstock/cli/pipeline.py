@@ -7,6 +7,7 @@ Arrow are an extra.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
+from penstock.cli.quiet_java import without_warnings
 from penstock.errors import StartupError
 
 EXIT_FAILED = 1
@@ -24,8 +26,13 @@ MISSING = "the pipeline needs Spark and Arrow: pip install 'penstock[pipeline]'"
 Command = Callable[..., None]
 
 
+# What the commands write has messages in it; what Spark writes for them, too.
+PRIVATE = 0o077
+
+
 @click.group(short_help="Messages and their history on Spark: archive, refine, report, replay.")
-def pipeline() -> None:
+@click.pass_context
+def pipeline(context: click.Context) -> None:
     """Bring every message's life into a lake, make use of it, and bring messages back into queues. Runs on Spark.
 
     --source is the data folder of a broker, or http://HOST:PORT of one that was started with --http-port. --lake is a
@@ -34,6 +41,9 @@ def pipeline() -> None:
 
     Exit codes: 0 done as asked; 1 failed, and says why; 2 wrong options.
     """
+    if context.invoked_subcommand != "report":
+        # A report is written where its user wants it, for whom he wants.
+        os.umask(PRIVATE | os.umask(PRIVATE))
 
 
 def source_options(command: Command) -> Command:
@@ -122,15 +132,16 @@ def spark_for(job: str, master: str, driver_memory: str) -> Iterator[Any]:
     check_master(master)
     if sys.stderr.isatty():
         click.echo("starting Spark …", err=True)
-    try:
-        spark = spark_session(f"penstock {job}", master, {"spark.driver.memory": driver_memory})
-    except SPARK_ERRORS as error:
-        given = f"--master {master} and --driver-memory {driver_memory}"
-        raise StartupError(f"Spark does not start with {given}: {in_words(error)}") from error
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with without_warnings():
+        try:
+            spark = spark_session(f"penstock {job}", master, {"spark.driver.memory": driver_memory})
+        except SPARK_ERRORS as error:
+            given = f"--master {master} and --driver-memory {driver_memory}"
+            raise StartupError(f"Spark does not start with {given}: {in_words(error)}") from error
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def look_at_log(source: str, user: str | None) -> None:

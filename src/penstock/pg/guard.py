@@ -1,8 +1,8 @@
 """A small process between penstock and an embedded PostgreSQL: the server ends when penstock ends, however it ends.
 
-It is run as a program (`python guard.py`), with a JSON line of options as its argument. It starts the server, and reads
-its own input, which is a pipe whose other end only penstock has. A line in it names the way to stop; the end of it
-means that penstock is gone, also after kill -9. It must not import anything of penstock: it runs without a path.
+It is run as a program (`python guard.py`) and reads its own input, which is a pipe whose other end only penstock has. The
+first line is a JSON object of options, by which it starts the server: not an argument, since everybody can read those.
+Each line behind it names a way to stop; the end of the input means that penstock is gone, also after kill -9. It must not import anything of penstock: it runs without a path.
 Should the guard itself be killed, the kernel tells the server (Linux).
 """
 
@@ -45,7 +45,7 @@ def obey(server: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> NoReturn:
-    options = json.loads(sys.argv[1])
+    options = json.loads(sys.stdin.readline())
     # The terminal's Ctrl+C is for penstock, which says when to stop.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A handler, since a signal that is ignored would stay so in the server.

@@ -72,7 +72,7 @@ def _start_own(config: Config) -> EmbeddedPostgres:
     if config.data_dir is None:
         raise StartupError("--postgres embedded keeps its database in the data folder: give --data-dir, or a URL")
     try:
-        own = EmbeddedPostgres(os.path.join(config.data_dir, "postgres"))
+        own = EmbeddedPostgres(os.path.join(config.data_dir, "postgres"), ours=config.data_dir)
         own.start()
     except (PostgresFailed, PostgresMissing) as error:
         raise StartupError(f"the embedded PostgreSQL does not start: {error}") from error

@@ -40,11 +40,11 @@ def sync_file(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """The folder is there, and its name is durable."""
+    """The folder is there, and its name is durable. One that is made here is its owner's alone: messages are in it."""
     if not path.is_dir():
         # One after the other: the name of each must last.
         make_folder(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         sync_folder(path.parent)
 
 
