@@ -1,8 +1,9 @@
 """A small process between penstock and an embedded PostgreSQL: the server ends when penstock ends, however it ends.
 
-It is run as a program (`python guard.py`) and reads its own input, which is a pipe whose other end only penstock has. The
-first line is a JSON object of options, by which it starts the server: not an argument, since everybody can read those.
-Each line behind it names a way to stop; the end of the input means that penstock is gone, also after kill -9. It must not import anything of penstock: it runs without a path.
+It is run as a program (`python guard.py`) and reads its own input, a pipe whose other end only penstock has. The first
+line is a JSON object of options, by which it starts the server: not an argument, since everybody can read those. Each
+line behind it names a way to stop; the end of the input means that penstock is gone, also after kill -9. It must not
+import anything of penstock: it runs without a path.
 Should the guard itself be killed, the kernel tells the server (Linux).
 """
 
