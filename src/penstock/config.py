@@ -93,6 +93,8 @@ class Config:
             raise StartupError("queues are to be in PostgreSQL, and nobody says where it is: give --postgres URL")
         if not self.users or not self.vhosts:
             raise StartupError("a broker needs at least one user and one vhost")
+        if "" in self.vhosts:
+            raise StartupError("a vhost has no name: give --vhost NAME (or PENSTOCK_DEFAULT_VHOST)")
         if self.memory_bytes_max <= 0:
             self.memory_bytes_max = default_memory_bytes()
 

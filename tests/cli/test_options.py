@@ -168,6 +168,7 @@ def test_options_come_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         {"heartbeat_s": 65536},
         {"users": []},
         {"vhosts": []},
+        {"vhosts": ["/", ""]},
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object]) -> None:

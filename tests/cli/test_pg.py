@@ -22,7 +22,7 @@ def test_install_status_upgrade_uninstall(postgres_url: str) -> None:
     missing = run("status", *where)
     assert (missing.exit_code, "pg install" in missing.output) == (1, True)
     assert run("upgrade", *where).exit_code == 1
-    assert run("install", *where).output == 'schema "penstock" has version 1\n'
+    assert run("install", *where).output == 'schema "penstock" has version 2\n'
     assert run("upgrade", *where).exit_code == 0
     assert run("status", *where).exit_code == 0
     assert run("uninstall", *where, "--yes").exit_code == 0
@@ -31,7 +31,7 @@ def test_install_status_upgrade_uninstall(postgres_url: str) -> None:
 
 def test_the_url_may_come_from_the_environment_and_the_schema_may_have_another_name(postgres_url: str) -> None:
     result = run("install", "--schema", "Other", "--json", PENSTOCK_POSTGRES_URL=postgres_url)
-    assert json.loads(result.output) == {"schema": "Other", "version": 1}
+    assert json.loads(result.output) == {"schema": "Other", "version": 2}
 
 
 def test_uninstall_asks(penstock_url: str) -> None:
@@ -54,11 +54,11 @@ def test_status_shows_queues_participants_dead_rows_and_who_pins_the_horizon(pen
     assert "penstock consumer 1 orders" in text
     assert "dead rows in messages" in text
     assert f"pid {pid}" in text
-    assert found["queues"][0]["ready"] == 3
-    assert found["queues"][0]["consumers"] == 1
+    assert found["queues"][0]["ready_count"] == 3
+    assert found["queues"][0]["consumer_count"] == 1
     assert found["participants"][0]["role"] == "consumer"
     assert found["upkeep"]["oldest_transaction_pid"] == pid
-    assert (found["version"], found["newest"], found["history_days"]) == (1, 1, 30)
+    assert (found["version"], found["newest"], found["history_days"]) == (2, 2, 30)
 
 
 def test_status_without_queues_says_so(penstock_url: str) -> None:

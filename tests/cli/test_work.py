@@ -91,7 +91,7 @@ def test_many_jobs_are_each_run_once(work: Work, penstock_url: str, isolation: t
 def test_a_worker_that_waits_is_woken_by_a_message(work: Work, penstock_url: str) -> None:
     worker = work(penstock_url)
     with Session(penstock_url) as session:
-        wait_until(lambda: session.stats("default").consumers == 1, "the worker waits")
+        wait_until(lambda: session.stats("default").consumer_count == 1, "the worker waits")
         put(session, "default", "echo", "awake")
         assert worker.wait_for_reports(1)[0]["note"] == '"awake"'
 
@@ -146,7 +146,7 @@ def test_a_killed_worker_loses_its_job_to_another_and_its_child_dies(
     assert second.wait_until_it_ends() == 0, second.log
     assert [(report["note"], report["attempt"]) for report in second.reports] == [('"second time"', 2)]
     with Session(any_url) as session:
-        assert session.stats("default").ready == 0
+        assert session.stats("default").ready_count == 0
         if session.has_history:
             assert notes(session) == ['"second time"']
 
@@ -178,7 +178,7 @@ def test_a_signal_lets_the_running_job_end(
         open_gate(gate)
         assert worker.wait_until_it_ends() == 0, worker.log
         assert [report["note"] for report in worker.reports] == ['"released"']
-        assert session.stats("default").ready == 1
+        assert session.stats("default").ready_count == 1
 
 
 def test_a_second_signal_gives_the_job_back_at_once(work: Work, penstock_url: str, tmp_path: Path, gate: str) -> None:
@@ -190,7 +190,7 @@ def test_a_second_signal_gives_the_job_back_at_once(work: Work, penstock_url: st
         assert worker.stop() == 0, worker.log
         assert [report["outcome"] for report in worker.reports] == ["requeued"]
         assert not is_alive(pid)
-        assert session.stats("default").ready == 1
+        assert session.stats("default").ready_count == 1
 
 
 @pytest.mark.parametrize("kind", ["postgres", "file"])

@@ -50,7 +50,7 @@ def raw(url: str) -> Iterator[Any]:
 def test_a_put_is_a_persistent_message_with_its_id_for_everybody(place: Place, raw: Any) -> None:
     queue = place.queue()
     before = datetime.now(UTC) - timedelta(seconds=2)
-    message_id = place.session().producer_for(queue).put("grüße", ttl=60)
+    message_id = place.session().producer_for(queue).put("grüße", ttl=60).id
     _, properties, body = raw.basic_get(queue, auto_ack=True)
     assert body == "grüße".encode()
     assert properties.delivery_mode == 2
@@ -114,7 +114,7 @@ def test_more_than_is_asked_for_at_once_can_be_reserved(place: Place) -> None:
     session.producer_for(queue).put_many([str(number) for number in range(700)])
     found = session.consumer_for(queue).reserve_many(650)
     assert payloads(found) == [str(number).encode() for number in range(650)]
-    assert session.stats(queue).ready == 50
+    assert session.stats(queue).ready_count == 50
 
 
 def test_who_has_a_prefetch_of_1_leaves_the_rest_to_others(place: Place) -> None:
@@ -123,7 +123,7 @@ def test_who_has_a_prefetch_of_1_leaves_the_rest_to_others(place: Place) -> None
     first, second = session.consumer_for(queue), place.session().consumer_for(queue)
     session.producer_for(queue).put_many(["a", "b", "c"])
     assert first.reserve().payload == b"a"
-    assert session.stats(queue).ready == 2
+    assert session.stats(queue).ready_count == 2
     assert payloads(second.reserve_many(3)) == [b"b", b"c"]
 
 
@@ -191,7 +191,7 @@ def test_a_requeue_with_delay_keeps_the_message_and_counts(place: Place) -> None
     queue = place.queue()
     session = place.session()
     producer, consumer = session.producer_for(queue), session.consumer_for(queue)
-    message_id = producer.put(b"again")
+    message_id = producer.put(b"again").id
     for round_number in (1, 2, 3):
         message = consumer.reserve(wait=PATIENCE_S)
         assert (message.id, message.payload, message.deliveries) == (message_id, b"again", round_number)
@@ -199,7 +199,7 @@ def test_a_requeue_with_delay_keeps_the_message_and_counts(place: Place) -> None
     message = consumer.reserve(wait=PATIENCE_S)
     assert (message.note, message.deliveries) == ("try 3", 4)
     consumer.finalize(message)
-    assert session.stats(queue).ready == 0
+    assert session.stats(queue).ready_count == 0
 
 
 def test_a_copy_keeps_what_another_client_has_said(place: Place, raw: Any) -> None:
@@ -223,7 +223,7 @@ def test_a_message_whose_time_to_live_is_over_when_it_is_ready_is_not_handed_out
     other = session.consumer_for(place.queue())
     assert other.reserve(wait=0.35) is None
     assert consumer.reserve(wait=PATIENCE_S).payload == b"long"
-    assert session.stats(queue).ready == 0
+    assert session.stats(queue).ready_count == 0
 
 
 def test_buried_messages_wait_in_a_queue_of_their_own(place: Place, raw: Any) -> None:
@@ -236,7 +236,7 @@ def test_buried_messages_wait_in_a_queue_of_their_own(place: Place, raw: Any) ->
     method, properties, body = raw.basic_get(f"{queue}.buried")
     assert (body, properties.headers["x-penstock-note"], properties.expiration) == (b"a", "no a", None)
     raw.basic_nack(method.delivery_tag)
-    wait_until(lambda: session.stats(queue).buried == 3, "it is back")
+    wait_until(lambda: session.stats(queue).buried_count == 3, "it is back")
     assert consumer.kick(2) == 2
     found = drain(consumer, 2)
     assert [(message.text, message.note, message.deliveries) for message in found] == [
@@ -255,7 +255,7 @@ def test_more_than_are_moved_at_once_can_be_kicked(place: Place) -> None:
         consumer.bury(message)
     assert consumer.kick(129) == 129
     assert payloads(consumer.reserve_many(200)) == [str(number).encode() for number in range(129)]
-    assert session.stats(queue).buried == 1
+    assert session.stats(queue).buried_count == 1
 
 
 def test_a_long_note_is_cut(place: Place) -> None:
@@ -274,7 +274,7 @@ def test_names_up_to_the_length_that_amqp_has(place: Place) -> None:
     session.producer_for(longest).put(b"x")
     consumer = session.consumer_for(longest)
     consumer.bury(consumer.reserve(wait=PATIENCE_S))
-    assert session.stats(longest).buried == 1
+    assert session.stats(longest).buried_count == 1
     assert consumer.kick() == 1
     consumer.requeue(consumer.reserve(wait=PATIENCE_S), delay=0.01)
     assert consumer.reserve(wait=PATIENCE_S).payload == b"x"
@@ -292,7 +292,7 @@ def test_names_that_differ_in_line_ends_are_different_queues(place: Place) -> No
     assert (message.payload, message.queue) == (b"two lines", queue)
     assert session.queues() == sorted([plain, queue])
     assert session.drop_queue(queue) is True
-    assert session.stats(plain).ready == 1
+    assert session.stats(plain).ready_count == 1
 
 
 def test_a_closed_consumer_returns_what_it_had(place: Place) -> None:

@@ -223,11 +223,11 @@ class Use(RuleBasedStateMachine):
     def count(self) -> None:
         stats = self.sessions[0].stats(self.queue)
         # Where messages are sent ahead, some of the ready ones are under way.
-        assert stats.ready == len(self.ready)
-        assert stats.reserved in (None, len(self.held))
-        assert stats.buried in (None, len(self.buried))
-        assert stats.finalized in (None, len(self.finalized))
-        assert stats.consumers in (None, len(self.consumers))
+        assert stats.ready_count == len(self.ready)
+        assert stats.reserved_count in (None, len(self.held))
+        assert stats.buried_count in (None, len(self.buried))
+        assert stats.finalized_count in (None, len(self.finalized))
+        assert stats.consumer_count in (None, len(self.consumers))
 
     @rule()
     def look_at_the_history(self) -> None:

@@ -19,13 +19,32 @@ place = any_driver.place
 
 def test_what_was_put_can_be_reserved(place: Place) -> None:
     session, queue = place.session(), place.queue()
-    put_id = session.producer_for(queue).put(b"a payload")
+    put_id = session.producer_for(queue).put(b"a payload").id
     message = session.consumer_for(queue).reserve(wait=PATIENCE_S)
     assert message.payload == b"a payload"
     assert message.queue == queue
     assert message.state == "reserved"
     assert message.deliveries == 1
     assert message.id == put_id
+
+
+def test_a_message_that_was_put_or_finalized_is_shown_as_one_that_was_reserved(place: Place) -> None:
+    session, queue = place.session(), place.queue()
+    producer, consumer = session.producer_for(queue), session.consumer_for(queue)
+    put, later = producer.put(b"a payload"), producer.put_json({"a": 1}, delay=HOUR)
+    assert (put.queue, put.payload, put.state, put.deliveries) == (queue, b"a payload", "ready", 0)
+    assert (later.state, later.json()) == ("scheduled", {"a": 1})
+    assert put.ready_at is not None
+    assert later.ready_at is not None
+    assert later.ready_at - put.ready_at > timedelta(minutes=59)
+    reserved = consumer.reserve(wait=PATIENCE_S)
+    done = consumer.finalize(reserved, "well done")
+    assert (done.id, done.payload, done.state) == (reserved.id, b"a payload", "finalized")
+    assert done.finalized_note == "well done"
+    assert done.finalized_at is not None
+    if session.has_history:
+        (kept,) = session.history(queue)
+        assert (kept.id, kept.finalized_note) == (done.id, "well done")
 
 
 def test_text_is_utf_8(place: Place) -> None:
@@ -88,8 +107,8 @@ def test_a_delayed_message_is_not_there_yet(place: Place) -> None:
     assert consumer.reserve(wait=PATIENCE_S).payload == b"now"
     assert consumer.reserve() is None
     stats = session.stats(queue)
-    assert stats.scheduled in (None, 2)
-    assert stats.ready == 0
+    assert stats.scheduled_count in (None, 2)
+    assert stats.ready_count == 0
 
 
 def test_a_delayed_message_comes_in_its_time(place: Place) -> None:

@@ -75,7 +75,7 @@ def test_any_name_will_do(place: Place, name: str) -> None:
     consumer.bury(second)
     assert consumer.kick() == 1
     consumer.finalize(consumer.reserve(wait=PATIENCE_S))
-    assert session.stats(queue).ready == 0
+    assert session.stats(queue).ready_count == 0
     assert queue in session.queues()
     assert session.drop_queue(queue) is True
 
@@ -162,27 +162,27 @@ def test_the_counts_of_a_queue_are_right(place: Place) -> None:
     consumer.bury(second)
     stats = session.stats(queue)
     assert stats.queue == queue
-    assert stats.ready == 3
-    assert stats.reserved in (None, 1)
-    assert stats.scheduled in (None, 1)
-    assert stats.buried in (None, 1)
-    assert stats.finalized in (None, 1)
-    assert stats.producers in (None, 1)
-    assert stats.consumers in (None, 1)
+    assert stats.ready_count == 3
+    assert stats.reserved_count in (None, 1)
+    assert stats.scheduled_count in (None, 1)
+    assert stats.buried_count in (None, 1)
+    assert stats.finalized_count in (None, 1)
+    assert stats.producer_count in (None, 1)
+    assert stats.consumer_count in (None, 1)
     consumer.requeue(third)
     consumer.close()
     producer.close()
     after = session.stats(queue)
-    assert after.ready == 4
-    assert after.reserved in (None, 0)
-    assert after.producers in (None, 0)
-    assert after.consumers in (None, 0)
+    assert after.ready_count == 4
+    assert after.reserved_count in (None, 0)
+    assert after.producer_count in (None, 0)
+    assert after.consumer_count in (None, 0)
 
 
 def test_a_queue_that_is_not_there_counts_nothing(place: Place) -> None:
     stats = place.session().stats(place.queue())
-    assert stats.ready == 0
-    assert not any([stats.reserved, stats.scheduled, stats.buried, stats.finalized])
+    assert stats.ready_count == 0
+    assert not any([stats.reserved_count, stats.scheduled_count, stats.buried_count, stats.finalized_count])
 
 
 # --- history ----------------------------------------------------------------------------------------------
@@ -314,4 +314,4 @@ def test_two_sessions_see_the_same_queues(place: Place) -> None:
     message = consumer.reserve(wait=PATIENCE_S)
     first.close()
     consumer.finalize(message)
-    assert second.stats(queue).ready == 0
+    assert second.stats(queue).ready_count == 0

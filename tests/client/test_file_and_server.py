@@ -55,7 +55,7 @@ def test_a_session_reserves_what_an_amqp_client_has_published(tmp_path: Path) ->
         (kept,) = session.history("orders")
         assert (kept.payload, kept.finalized_note) == (b"b", "the second")
         assert kept.properties["headers"] == {"colour": "red", "n": 5}
-        assert session.stats("orders").buried == 1
+        assert session.stats("orders").buried_count == 1
 
 
 def test_what_a_session_has_buried_is_kicked_over_amqp(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_message_that_waits_is_released_by_a_server(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path) as broker, Session(broker.url) as session:
         assert session.consumer_for("orders").reserve(wait=PATIENCE_S).text == "soon"
     with Session(tmp_path.as_uri()) as session:
-        assert session.stats("orders").scheduled == 1
+        assert session.stats("orders").scheduled_count == 1
 
 
 @pytest.mark.parametrize("name", ["plain", "new\nline", "ü" * 120, "x" * 250])

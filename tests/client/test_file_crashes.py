@@ -59,9 +59,9 @@ def test_what_was_promised_to_a_process_outlives_it(tmp_path: Path, lines_max: i
         settled = [line.partition(": ")[2] for line in promised if ": " in line]
         # Those that wait for later are only counted. One more may have been put there, and not told.
         later = len([line for line in promised if line.startswith("later: ")])
-        assert stats.scheduled in (later, later + 1)
+        assert stats.scheduled_count in (later, later + 1)
         missing = {*put, *many} - {*found, *buried, *finalized, *settled}
-        assert len(missing) == stats.scheduled - later, f"these are lost, or all but one of them: {missing}"
+        assert len(missing) == stats.scheduled_count - later, f"these are lost, or all but one of them: {missing}"
         for line in promised:
             kind, _, text = line.partition(": ")
             if kind == "finalized":
@@ -81,8 +81,8 @@ def test_a_folder_survives_one_crash_after_the_other(tmp_path: Path) -> None:
         until_killed(tmp_path, 10)
     with Session(tmp_path.as_uri()) as session:
         stats = session.stats("work")
-        assert stats.ready >= ROUNDS
-        assert len(session.history("work", 10_000)) == stats.finalized
+        assert stats.ready_count >= ROUNDS
+        assert len(session.history("work", 10_000)) == stats.finalized_count
 
 
 def test_a_process_that_ends_without_closing_leaves_the_folder_cleanly(tmp_path: Path) -> None:

@@ -277,4 +277,4 @@ def test_after_a_disk_that_failed_the_next_call_opens_the_folder_anew(tmp_path: 
         # What was reserved is anybody's again.
         assert consumer.finalize_many([message]) == []
         assert [one.text for one in consumer.reserve_many(5)] == ["before", "after"]
-        assert session.stats("q").consumers == 1
+        assert session.stats("q").consumer_count == 1

@@ -38,7 +38,7 @@ def test_a_reservation_that_is_cancelled_loses_no_message(penstock_url: str) -> 
     async def scene(session: penstock.AsyncSession) -> None:
         consumer = await session.consumer_for("q")
         producer = await session.producer_for("q")
-        put = [await producer.put(str(number)) for number in range(MESSAGES)]
+        put = [(await producer.put(str(number))).id for number in range(MESSAGES)]
         got = []
         for steps in range(MESSAGES):
             message = await cancelled(consumer, steps)
@@ -72,10 +72,10 @@ def test_one_task_finalizes_while_another_waits_on_the_same_consumer(penstock_ur
 def test_tasks_share_a_session_from_its_first_use_on(penstock_url: str) -> None:
     async def scene(session: penstock.AsyncSession) -> None:
         producers = await asyncio.gather(*[session.producer_for("q") for _ in range(5)])
-        ids = await asyncio.gather(*[producer.put("x") for producer in producers for _ in range(10)])
-        assert len(set(ids)) == 50
+        put = await asyncio.gather(*[producer.put("x") for producer in producers for _ in range(10)])
+        assert len({message.id for message in put}) == 50
         stats = await session.stats("q")
-        assert (stats.ready, stats.producers) == (50, 5)
+        assert (stats.ready_count, stats.producer_count) == (50, 5)
 
     run(penstock_url, scene)
 
@@ -94,6 +94,6 @@ def test_a_handler_is_awaited(penstock_url: str) -> None:
         with pytest.raises(LookupError):
             await consumer.each_message(handle)
         assert [message.finalized_note for message in await session.history("q")] == ["did a"]
-        assert (await session.stats("q")).reserved == 1
+        assert (await session.stats("q")).reserved_count == 1
 
     run(penstock_url, scene)

@@ -62,8 +62,8 @@ def test_four_consumers_and_two_producers_handle_every_message_once(penstock_url
             call.result()
         assert crowd.handled == Counter(f"{name}-{number}" for name in ("a", "b") for number in range(EACH))
         stats = session.stats("q")
-        assert (stats.ready, stats.reserved, stats.finalized) == (0, 0, ALL)
-        assert (stats.producers, stats.consumers) == (0, 0)
+        assert (stats.ready_count, stats.reserved_count, stats.finalized_count) == (0, 0, ALL)
+        assert (stats.producer_count, stats.consumer_count) == (0, 0)
 
 
 def test_with_one_consumer_the_order_is_that_of_the_puts(penstock_url: str) -> None:
@@ -111,7 +111,7 @@ def test_what_one_consumer_has_another_cannot_finalize_and_gets_nothing_for_it(p
         assert message is not None
         with pytest.raises(penstock.NotReserved):
             other.finalize_and_reserve(message)
-        assert (session.stats("q").ready, session.stats("q").reserved) == (1, 1)
+        assert (session.stats("q").ready_count, session.stats("q").reserved_count) == (1, 1)
         assert other.finalize_many([message]) == []
         following = one.finalize_and_reserve(message)
         assert following is not None

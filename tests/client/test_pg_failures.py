@@ -58,8 +58,8 @@ def test_a_producer_whose_connection_was_cut_connects_again(database: Place, pla
     producer.put("before")
     cut(plain, "penstock producer%")
     again(lambda: producer.put("after"))
-    assert session.stats("q").ready == 2
-    assert session.stats("q").producers == 1
+    assert session.stats("q").ready_count == 2
+    assert session.stats("q").producer_count == 1
 
 
 def test_a_consumer_whose_connection_was_cut_keeps_what_nobody_has_taken_from_it(database: Place, plain: Plain) -> None:
@@ -70,7 +70,7 @@ def test_a_consumer_whose_connection_was_cut_keeps_what_nobody_has_taken_from_it
     cut(plain, "penstock consumer%")
     again(lambda: consumer.finalize(message))
     assert consumer.reserve(wait=PATIENCE_S) is not None
-    assert session.stats("q").consumers == 1
+    assert session.stats("q").consumer_count == 1
 
 
 def test_a_consumer_that_was_cut_while_it_waited_says_so_and_can_wait_again(database: Place, plain: Plain) -> None:
@@ -134,7 +134,7 @@ def test_a_session_outlives_its_server(durable_postgres: EmbeddedPostgres, face:
 
 def test_what_a_killed_process_had_reserved_comes_back(penstock_url: str) -> None:
     with penstock.Session(penstock_url) as session:
-        number = session.producer_for("q").put("x")
+        number = session.producer_for("q").put("x").id
         consumer = session.consumer_for("q")
         child = subprocess.Popen(
             [sys.executable, "-c", CHILD, penstock_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -143,12 +143,12 @@ def test_what_a_killed_process_had_reserved_comes_back(penstock_url: str) -> Non
             assert child.stdout is not None
             assert child.stdout.readline().strip() == number
             assert consumer.reserve() is None
-            assert session.stats("q").consumers == 2
+            assert session.stats("q").consumer_count == 2
             child.send_signal(signal.SIGKILL)
             message = consumer.reserve(wait=60.0)
         assert message is not None
         assert (message.id, message.deliveries) == (number, 2)
-        assert session.stats("q").consumers == 1
+        assert session.stats("q").consumer_count == 1
 
 
 # --- the queue --------------------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ def test_a_consumer_whose_queue_was_dropped_attaches_to_the_new_one(
         session.producer_for("q").put("x")
         message = consumer.reserve(wait=PATIENCE_S)
         assert message is not None
-        assert session.stats("q").consumers == 1
+        assert session.stats("q").consumer_count == 1
         consumer.finalize(message)
-        assert session.stats("q").finalized == 1
+        assert session.stats("q").finalized_count == 1
 
 
 def test_a_deadlock_with_somebody_else_is_tried_again(penstock_url: str, plain: Plain) -> None:
@@ -184,7 +184,7 @@ def test_a_deadlock_with_somebody_else_is_tried_again(penstock_url: str, plain: 
             wait_until(lambda: plain.execute(stuck).fetchone() == (1,), "it waits for the second message")
             plain.execute(lock, (messages[0].id,))
         assert call.result() == messages
-        assert session.stats("q").finalized == 2
+        assert session.stats("q").finalized_count == 2
 
 
 def test_an_error_that_is_no_lost_connection_leaves_the_connection(penstock_url: str, plain: Plain) -> None:
@@ -195,4 +195,4 @@ def test_an_error_that_is_no_lost_connection_leaves_the_connection(penstock_url:
             producer.put("refused")
         assert not isinstance(refused.value, ConnectionLost)
         producer.put("accepted")
-        assert session.stats("q").ready == 1
+        assert session.stats("q").ready_count == 1

@@ -40,7 +40,7 @@ def test_the_schema_is_made_when_the_session_may(postgres_url: str) -> None:
         with penstock.Session(postgres_url, install=True) as session:
             session.producer_for("q").put("x")
     with penstock.Session(postgres_url) as session:
-        assert session.stats("q").ready == 2
+        assert session.stats("q").ready_count == 2
 
 
 def test_a_session_whose_setup_was_missing_works_once_it_is_there(postgres_url: str) -> None:
@@ -104,12 +104,12 @@ def test_participants_are_counted_and_carry_their_queues_name(database: Place, p
     session = database.session()
     producer, consumer = session.producer_for("orders"), session.consumer_for("orders")
     stats = session.stats("orders")
-    assert (stats.producers, stats.consumers) == (1, 1)
+    assert (stats.producer_count, stats.consumer_count) == (1, 1)
     assert names_of_others(plain) == ["penstock consumer 2 orders", "penstock producer 1 orders"]
     consumer.close()
     producer.close()
     stats = session.stats("orders")
-    assert (stats.producers, stats.consumers) == (0, 0)
+    assert (stats.producer_count, stats.consumer_count) == (0, 0)
 
 
 def test_a_closed_session_leaves_no_connection_and_no_participant(
@@ -123,7 +123,7 @@ def test_a_closed_session_leaves_no_connection_and_no_participant(
     session.close()
     wait_until(lambda: names_of_others(plain) == [], "all connections are closed")
     assert plain.execute("SELECT count(*) FROM penstock.participants").fetchone() == (0,)
-    assert plain.execute("SELECT ready, reserved FROM penstock.queue_stats").fetchone() == (1, 0)
+    assert plain.execute("SELECT ready_count, reserved_count FROM penstock.queue_stats").fetchone() == (1, 0)
 
 
 def test_a_session_shows_its_name_until_something_is_attached(

@@ -26,7 +26,7 @@ def test_a_consumer_goes_on_when_its_queue_was_dropped_and_made_again_by_somebod
     message = consumer.reserve(wait=PATIENCE_S)
     assert message.payload == b"new"
     consumer.finalize(message)
-    assert database.session().stats("q").consumers == 1
+    assert database.session().stats("q").consumer_count == 1
 
 
 def test_many_messages_that_are_too_old_go_in_batches(
@@ -47,7 +47,7 @@ def test_many_messages_that_are_too_old_go_in_batches(
         monkeypatch.setattr(kind, "_reserve", reserve)
     assert consumer.reserve().payload == b"young"
     assert len(looks) < 100
-    assert session.stats("q").finalized == 2500
+    assert session.stats("q").finalized_count == 2500
     assert {message.finalized_note for message in session.history("q", 10)} == {"expired"}
 
 
@@ -65,7 +65,7 @@ def test_what_was_too_old_when_the_connection_broke_goes_back(database: Place, p
         consumer.reserve()
     plain.execute("DROP TRIGGER die ON penstock.messages")
     assert consumer.reserve() is None
-    assert session.stats("q").reserved == 0
+    assert session.stats("q").reserved_count == 0
 
 
 def test_functions_in_public_are_not_called_by_a_sessions_statements(database: Place, plain: Plain) -> None:

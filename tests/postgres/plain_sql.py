@@ -25,7 +25,7 @@ class PlainSql:
         return self.column(query, *values)[0]
 
     def put(self, queue: str, *payloads: str) -> list[int]:
-        return [self.one("SELECT penstock.put(%s, %s)", queue, each) for each in payloads]
+        return [self.one("SELECT id FROM penstock.put(%s, %s)", queue, each) for each in payloads]
 
     def reserve(self, queue: str, count: int = 1, consumer: int | None = None) -> list[int]:
         return self.column("SELECT id FROM penstock.reserve(%s, %s, %s)", queue, count, consumer)

@@ -20,6 +20,16 @@ def sql(postgres_url: str) -> Iterator[PlainSql]:
         yield connection
 
 
+# As version 1 had them, as far as others saw.
+OLD_PUT = """
+CREATE FUNCTION {schema}.put(queue text, payload bytea, ready_at timestamptz DEFAULT NULL, ttl interval DEFAULT NULL)
+RETURNS bigint LANGUAGE sql AS $body$ SELECT 1::bigint $body$;
+CREATE FUNCTION {schema}.update_queue_counts() RETURNS SETOF {schema}.queue_stats LANGUAGE sql
+AS $body$ SELECT * FROM {schema}.queue_stats $body$;
+CREATE FUNCTION {schema}.keep_history() RETURNS integer LANGUAGE sql AS $body$ SELECT 0 $body$;
+"""
+
+
 def things_in(sql: PlainSql, schema: str) -> int:
     """Tables, indexes, sequences, views and functions."""
     return int(
@@ -39,12 +49,23 @@ def test_installing_twice_is_upgrading(sql: PlainSql) -> None:
     assert install(sql.connection) == newest
     assert upgrade(sql.connection) == newest
     assert things_in(sql, "penstock") == before
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
     assert sql.column("SELECT version FROM penstock.migrations ORDER BY 1") == [number for number, _ in migrations()]
 
 
 def test_migrations_are_numbered_without_gaps_from_1() -> None:
     assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_an_upgrade_from_version_1_brings_rows_and_counts(sql: PlainSql, monkeypatch: pytest.MonkeyPatch) -> None:
+    all_of_them = migrations()
+    monkeypatch.setattr(module, "migrations", lambda: all_of_them[:1])
+    monkeypatch.setattr(module, "functions", lambda: [OLD_PUT])
+    assert install(sql.connection) == 1
+    monkeypatch.undo()
+    assert upgrade(sql.connection) == len(all_of_them)
+    assert sql.rows("SELECT id, payload FROM penstock.put('q', 'x')") == [(1, b"x")]
+    assert sql.stats("q") == {"ready_count": 1}
 
 
 def test_a_new_migration_is_applied_once_and_functions_are_made_anew(
@@ -94,7 +115,7 @@ def test_somebody_elses_schema_is_refused_and_an_empty_one_is_used(sql: PlainSql
 def test_a_schema_may_have_an_odd_name(sql: PlainSql, name: str) -> None:
     install(sql.connection, name)
     quoted = '"' + name + '"'
-    assert sql.one(f"SELECT {quoted}.put('q', 'x')") == 1
+    assert sql.one(f"SELECT id FROM {quoted}.put('q', 'x')") == 1
     assert sql.column(f"SELECT id FROM {quoted}.reserve('q')") == [1]
     assert sql.rows(f"SELECT * FROM {quoted}.sweep()")
     uninstall(sql.connection, name)
@@ -148,7 +169,7 @@ def test_what_others_have_built_on_it_is_named_and_nothing_is_removed(sql: Plain
     sql.connection.execute(f"CREATE {thing}".encode())
     with pytest.raises(StartupError, match="mine"):
         uninstall(sql.connection)
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
     sql.connection.execute("DROP VIEW mine")
     sql.connection.execute("CREATE TABLE penstock.mine (id integer)")
     with pytest.raises(StartupError, match="mine"):

@@ -138,7 +138,7 @@ def test_dropping_a_queue_and_folding_its_counts_do_not_wait_for_each_other_in_a
 def test_a_day_of_the_history_that_somebody_has_detached_does_not_stop_the_sweep(sql: PlainSql) -> None:
     day = sql.one("SELECT max(inhrelid::regclass::text) FROM pg_inherits WHERE inhrelid::regclass::text ~ '[0-9]{8}$'")
     sql.connection.execute(f"ALTER TABLE penstock.messages_history DETACH PARTITION {day}".encode())
-    sql.connection.execute("SELECT penstock.put('q', 'x', now() - interval '1 s')")
+    sql.connection.execute("SELECT id FROM penstock.put('q', 'x', now() - interval '1 s')")
     sql.rows("SELECT * FROM penstock.reserve('q', lease => '0')")
     assert sql.rows("SELECT returned, partitions FROM penstock.sweep()") == [(1, 0)]
 

@@ -100,9 +100,9 @@ def test_no_message_is_given_twice_and_none_is_lost(penstock_url: str, ordering:
         while sql.one("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()"):
             pass
         sql.one("SELECT penstock.return_orphans()")
-        assert sql.stats("q") == {"finalized": expected}
+        assert sql.stats("q") == {"finalized_count": expected}
         sql.rows("SELECT * FROM penstock.update_queue_counts()")
-        assert sql.stats("q") == {"finalized": expected}
+        assert sql.stats("q") == {"finalized_count": expected}
 
 
 def test_consumers_that_are_killed_again_and_again_lose_nothing(penstock_url: str) -> None:
@@ -144,7 +144,7 @@ def test_consumers_that_are_killed_again_and_again_lose_nothing(penstock_url: st
     assert set(finished) <= set(ids)
     with PlainSql(penstock_url) as sql:
         assert sql.column("SELECT id FROM penstock.messages_history ORDER BY id") == ids
-        counts = sql.rows("SELECT ready, reserved, finalized FROM penstock.queue_stats")
+        counts = sql.rows("SELECT ready_count, reserved_count, finalized_count FROM penstock.queue_stats")
         assert counts == [(0, 0, len(ids))]
 
 

@@ -35,9 +35,9 @@ def test_attaching_is_seen_in_the_counts_and_in_the_sessions_name(sql: PlainSql,
     producer = sql.attach("q", "producer")
     assert sql.one("SHOW application_name") == f"penstock producer {producer} q"
     consumer = other.attach("q")
-    assert sql.stats("q") == {"producers": 1, "consumers": 1}
+    assert sql.stats("q") == {"producer_count": 1, "consumer_count": 1}
     other.rows("SELECT penstock.detach(%s)", consumer)
-    assert sql.stats("q") == {"producers": 1}
+    assert sql.stats("q") == {"producer_count": 1}
 
 
 def test_of_two_who_attach_at_once_both_are_counted(sql: PlainSql, other: PlainSql) -> None:
@@ -76,7 +76,7 @@ def test_who_detaches_gives_back_what_it_has_reserved(sql: PlainSql) -> None:
     sql.reserve("q", 1, you)
     sql.rows("SELECT penstock.detach(%s)", me)
     sql.rows("SELECT penstock.detach(%s)", me)
-    assert sql.stats("q") == {"ready": 2, "reserved": 1, "consumers": 1}
+    assert sql.stats("q") == {"ready_count": 2, "reserved_count": 1, "consumer_count": 1}
     assert sorted(sql.reserve("q", 5, you)) == ids[:2]
 
 
@@ -87,7 +87,7 @@ def test_a_backend_that_is_killed_gives_back_what_it_had_reserved(sql: PlainSql,
     assert sql.one("SELECT penstock.return_orphans()") == 0
     end_backend(sql, other)
     assert sql.one("SELECT penstock.return_orphans()") == 2
-    assert sql.stats("q") == {"ready": 3}
+    assert sql.stats("q") == {"ready_count": 3}
     assert sql.one("SELECT count(*) FROM penstock.participants") == 0
     assert sql.rows("SELECT id, deliveries FROM penstock.reserve('q', 3)") == [(ids[0], 2), (ids[1], 2), (ids[2], 1)]
 
@@ -187,7 +187,7 @@ def test_a_reservation_ends_with_its_own_lease_also_while_its_owner_lives(sql: P
     sql.column("SELECT penstock.reserve('q', 1, %s, '0')", me)
     sql.column("SELECT penstock.reserve('q', 1, %s, '1 hour')", me)
     assert sql.one("SELECT penstock.return_orphans()") == 1
-    assert sql.stats("q") == {"ready": 1, "reserved": 1, "consumers": 1}
+    assert sql.stats("q") == {"ready_count": 1, "reserved_count": 1, "consumer_count": 1}
 
 
 def test_what_was_reserved_while_its_owner_was_removed_comes_back_too(sql: PlainSql, other: PlainSql) -> None:
@@ -196,9 +196,9 @@ def test_what_was_reserved_while_its_owner_was_removed_comes_back_too(sql: Plain
     with other.connection.transaction():
         other.reserve("q", 1, me)
         sql.rows("SELECT penstock.detach(%s)", me)
-    assert sql.stats("q") == {"reserved": 1}
+    assert sql.stats("q") == {"reserved_count": 1}
     assert sql.one("SELECT penstock.return_orphans()") == 1
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
 
 
 def test_a_message_that_is_just_being_finalized_is_not_waited_for(sql: PlainSql, other: PlainSql) -> None:
@@ -207,14 +207,14 @@ def test_a_message_that_is_just_being_finalized_is_not_waited_for(sql: PlainSql,
     with other.connection.transaction():
         other.column("SELECT penstock.finalize_many('q', %s)", ids)
         assert sql.one("SELECT penstock.return_orphans()") == 0
-    assert sql.stats("q") == {"finalized": 1}
+    assert sql.stats("q") == {"finalized_count": 1}
 
 
 def test_counting_participants_removes_the_gone(sql: PlainSql, other: PlainSql) -> None:
     other.attach("q")
     sql.attach("q", "producer")
     end_backend(sql, other)
-    counted = sql.rows("SELECT name, producers, consumers FROM penstock.update_participant_counts()")
+    counted = sql.rows("SELECT name, producer_count, consumer_count FROM penstock.update_participant_counts()")
     assert counted == [("q", 1, 0)]
 
 

@@ -36,7 +36,7 @@ def test_a_message_of_text_is_stored_as_utf8(sql: PlainSql) -> None:
 
 
 def test_a_message_of_bytes_is_stored_as_it_is(sql: PlainSql) -> None:
-    sql.one("SELECT penstock.put('q', %s)", b"\x00\xff")
+    sql.one("SELECT id FROM penstock.put('q', %s)", b"\x00\xff")
     assert sql.rows("SELECT payload, deliveries, exchange FROM penstock.reserve('q')") == [(b"\x00\xff", 1, None)]
 
 
@@ -79,7 +79,7 @@ def test_rows_for_more_queues_than_are_locked_one_by_one_are_put(sql: PlainSql) 
     nothing = [None] * 300
     put = "SELECT penstock.put_rows(%s, %s, %s::text[], %s::text[], %s::bytea[], %s::timestamptz[], %s::integer[])"
     assert len(sql.column(put, numbers, [b""] * 300, nothing, nothing, nothing, nothing, nothing)) == 300
-    assert sql.one("SELECT sum(ready) FROM penstock.queue_stats") == 300
+    assert sql.one("SELECT sum(ready_count) FROM penstock.queue_stats") == 300
 
 
 def test_rows_for_a_queue_that_is_gone_are_refused_as_a_whole(sql: PlainSql) -> None:
@@ -124,13 +124,14 @@ def test_a_queue_may_have_any_name(sql: PlainSql, name: str) -> None:
     ids = sql.put(name, "x")
     assert sql.reserve(name) == ids
     sql.rows("SELECT penstock.finalize(%s, %s)", name, ids[0])
-    assert sql.stats(name) == {"finalized": 1}
+    assert sql.stats(name) == {"finalized_count": 1}
     assert len(sql.one("SELECT penstock.channel_of(%s)", name).encode()) <= 63
 
 
 def test_names_that_are_equal_in_their_first_63_bytes_are_two_queues_with_two_channels(sql: PlainSql) -> None:
     first, second = "n" * 63 + "1", "n" * 63 + "2"
     sql.put(first, "x")
+    sql.one("SELECT penstock.use_queue(%s)", second)
     assert sql.reserve(second) == []
     assert sql.one("SELECT penstock.channel_of(%s)", first) != sql.one("SELECT penstock.channel_of(%s)", second)
 
@@ -146,34 +147,42 @@ def test_what_is_rolled_back_leaves_nothing_not_even_counts(sql: PlainSql) -> No
         sql.put("q", "lost")
         sql.column("SELECT penstock.put_many('q', '{a,b}')")
         sql.put("new", "lost")
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
     assert sql.column("SELECT name FROM penstock.queues") == ["q"]
     assert len(sql.reserve("q", 10)) == 1
 
 
 def test_a_message_for_later_is_not_reserved_before_its_time(sql: PlainSql) -> None:
-    later = sql.one("SELECT penstock.put('q', 'later', now() + interval '1 hour')")
+    later = sql.one("SELECT id FROM penstock.put('q', 'later', now() + interval '1 hour')")
     assert sql.reserve("q") == []
-    assert sql.stats("q") == {"scheduled": 1}
+    assert sql.stats("q") == {"scheduled_count": 1}
     due = sql.one("SELECT penstock.next_due('q')")
     assert due == sql.one("SELECT ready_at FROM penstock.messages")
     sql.connection.execute("UPDATE penstock.messages SET ready_at = now()")
     assert sql.reserve("q") == [later]
-    assert sql.stats("q") == {"reserved": 1}
+    assert sql.stats("q") == {"reserved_count": 1}
 
 
 def test_a_time_in_the_past_is_now(sql: PlainSql) -> None:
-    number = sql.one("SELECT penstock.put('q', 'x', now() - interval '1 hour')")
-    assert sql.stats("q") == {"ready": 1}
+    number = sql.one("SELECT id FROM penstock.put('q', 'x', now() - interval '1 hour')")
+    assert sql.stats("q") == {"ready_count": 1}
     assert sql.reserve("q") == [number]
 
 
-def test_the_time_to_live_is_stored_and_not_acted_upon(sql: PlainSql) -> None:
-    (number,) = sql.column("SELECT penstock.put('q', 'x', NULL, interval '0')")
+def test_the_time_to_live_is_stored(sql: PlainSql) -> None:
+    sql.column("SELECT id FROM penstock.put('q', 'x', NULL, interval '0')")
     assert sql.one("SELECT expires_at = ready_at FROM penstock.messages")
-    assert sql.reserve("q") == [number]
+    assert sql.reserve("q") == []
     sql.column("SELECT penstock.put_many('q', '{x}', now() + interval '1 h', interval '1 h')")
     assert sql.one("SELECT expires_at - ready_at = interval '1 h' FROM penstock.messages WHERE state = 2")
+
+
+@pytest.mark.parametrize("payload", ["'x'", "'x'::bytea"])
+def test_a_put_returns_its_row(sql: PlainSql, payload: str) -> None:
+    columns = "id, queue_id, state, deliveries, payload, expires_at - ready_at"
+    put = sql.rows(f"SELECT {columns} FROM penstock.put('q', {payload}, NULL, interval '1 h')")
+    assert put == sql.rows(f"SELECT {columns} FROM penstock.messages")
+    assert put[0][4] == b"x"
 
 
 def test_a_slot_is_put_once_however_many_try(penstock_url: str, sql: PlainSql) -> None:
@@ -191,7 +200,7 @@ def test_a_slot_is_put_once_however_many_try(penstock_url: str, sql: PlainSql) -
     for thread in threads:
         thread.join()
     assert len([number for number in put if number is not None]) == 1
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
 
 
 def test_an_earlier_slot_is_not_put_after_a_later_one(sql: PlainSql) -> None:
@@ -220,7 +229,7 @@ def test_two_first_uses_of_a_queue_at_once_make_one_queue(penstock_url: str, sql
     for thread in threads:
         thread.join()
     assert sql.column("SELECT name FROM penstock.queues") == ["new"]
-    assert sql.stats("new") == {"ready": 6}
+    assert sql.stats("new") == {"ready_count": 6}
 
 
 def test_an_ordering_is_kept_until_another_is_asked_for(sql: PlainSql) -> None:

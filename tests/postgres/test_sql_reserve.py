@@ -29,7 +29,7 @@ def test_reserved_messages_come_in_order_and_once(sql: PlainSql, other: PlainSql
     assert other.reserve("q", 2) == ids[2:4]
     assert sql.reserve("q", 10) == ids[4:]
     assert sql.reserve("q") == []
-    assert sql.stats("q") == {"reserved": 5}
+    assert sql.stats("q") == {"reserved_count": 5}
 
 
 def test_a_reservation_says_who_has_it_and_how_often_it_was_had(sql: PlainSql) -> None:
@@ -56,12 +56,33 @@ def test_what_another_transaction_is_just_taking_is_passed_over(sql: PlainSql, o
         assert sql.reserve("q") == ids[:1]
         assert other.reserve("q") == ids[1:2]
     assert other.reserve("q", 5) == [ids[0], ids[2]]
-    assert sql.stats("q") == {"reserved": 3}
+    assert sql.stats("q") == {"reserved_count": 3}
 
 
-def test_a_queue_that_is_not_there_is_made(sql: PlainSql) -> None:
-    assert sql.reserve("new") == []
-    assert sql.column("SELECT name FROM penstock.queues") == ["new"]
+def test_a_queue_that_is_not_there_is_named_and_not_made(sql: PlainSql) -> None:
+    with pytest.raises(psycopg.errors.UndefinedObject, match='no queue "nosuch"') as raised:
+        sql.reserve("nosuch")
+    assert "use_queue" in str(raised.value.diag.message_hint)
+    assert sql.column("SELECT name FROM penstock.queues") == []
+
+
+def test_what_has_expired_is_neither_counted_nor_reserved(sql: PlainSql) -> None:
+    old = sql.one("SELECT id FROM penstock.put('q', 'old', now() - interval '2 s', interval '1 s')")
+    (fresh,) = sql.put("q", "fresh")
+    assert sql.stats("q") == {"ready_count": 1, "expired_count": 1}
+    assert sql.one("SELECT penstock.count_ready('q')") == 1
+    assert sql.reserve("q", 10) == [fresh]
+    assert sql.stats("q") == {"reserved_count": 1, "finalized_count": 1}
+    assert sql.rows("SELECT id, finalized_note FROM penstock.messages_history") == [(old, "expired")]
+    sql.one("SELECT id FROM penstock.put('q', 'old', now() - interval '2 s', interval '1 s')")
+    before = sql.stats("q")
+    sql.rows("SELECT penstock.update_queue_counts()")
+    assert sql.stats("q") == before
+
+
+def test_who_wants_what_has_expired_gets_it(sql: PlainSql) -> None:
+    old = sql.one("SELECT id FROM penstock.put('q', 'old', now() - interval '2 s', interval '1 s')")
+    assert sql.column("SELECT id FROM penstock.reserve('q', expired => true)") == [old]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +93,7 @@ def test_bad_arguments_are_refused_with_a_hint(sql: PlainSql, arguments: str) ->
     with pytest.raises(psycopg.Error) as raised:
         sql.rows(f"SELECT penstock.reserve({arguments})")
     assert raised.value.diag.message_hint
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
 
 
 def test_a_floor_hides_what_is_below_it(sql: PlainSql) -> None:
@@ -84,7 +105,7 @@ def test_a_floor_hides_what_is_below_it(sql: PlainSql) -> None:
 
 
 def test_what_has_just_become_due_is_found_below_the_floor_too(sql: PlainSql) -> None:
-    number = sql.one("SELECT penstock.put('q', 'later', now() + interval '1 h')")
+    number = sql.one("SELECT id FROM penstock.put('q', 'later', now() + interval '1 h')")
     after = sql.put("q", "x")
     sql.connection.execute("UPDATE penstock.messages SET ready_at = now() WHERE id = %s", (number,))
     assert sql.column("SELECT id FROM penstock.reserve('q', 5, floor => %s)", after[0]) == [*after, number]
@@ -166,7 +187,7 @@ def test_ready_messages_are_reserved_by_their_ids(sql: PlainSql) -> None:
     sql.reserve("q", 1, me)
     by_ids = "SELECT id FROM penstock.reserve_ids('q', %s, %s)"
     assert sql.column(by_ids, [ids[2], ids[0], ids[1], ids[1], foreign[0], 99], me) == ids[1:]
-    assert sql.stats("q") == {"reserved": 3, "consumers": 1}
+    assert sql.stats("q") == {"reserved_count": 3, "consumer_count": 1}
     with pytest.raises(psycopg.Error, match="not attached"):
         sql.column(by_ids, ids, 4711)
 
@@ -182,7 +203,7 @@ def test_browsing_disturbs_nothing_and_minds_the_bytes(sql: PlainSql, other: Pla
     assert sql.column(browse, 0, 10, 4) == ids[:2]
     assert sql.column(browse, 0, 10, 1) == ids[:1]
     assert sql.column("SELECT id FROM penstock.browse('nowhere', 0, 1, 1)") == []
-    assert sql.stats("q") == {"ready": 3}
+    assert sql.stats("q") == {"ready_count": 3}
 
 
 def test_a_quick_reservation_does_not_weaken_the_callers_transaction(sql: PlainSql) -> None:
@@ -196,10 +217,11 @@ def test_a_quick_reservation_does_not_weaken_the_callers_transaction(sql: PlainS
     sql.connection.execute("SET penstock.autocommit = on")
     assert sql.rows(quick) == [(ids[1], "off")]
     assert sql.one("SHOW synchronous_commit") == "on"
-    assert sql.stats("q") == {"reserved": 2}
+    assert sql.stats("q") == {"reserved_count": 2}
 
 
 def test_plans_made_on_an_empty_table_find_the_index_of_a_full_one(sql: PlainSql) -> None:
+    sql.one("SELECT penstock.use_queue('q')")
     assert sql.reserve("q") == []
     sql.connection.execute("VACUUM ANALYZE penstock.messages")
     sql.column("SELECT penstock.put_many('q', %s)", [b"x"] * 2000)

@@ -34,7 +34,29 @@ def test_a_finalized_message_is_in_the_history_with_its_note(sql: PlainSql) -> N
     )
     assert kept == [(number, b"x", "done well", 1, me, True, True)]
     assert sql.column("SELECT id FROM penstock.messages") == []
-    assert sql.stats("q") == {"finalized": 1, "consumers": 1}
+    assert sql.stats("q") == {"finalized_count": 1, "consumer_count": 1}
+
+
+def test_finalize_returns_the_row_of_the_history(sql: PlainSql) -> None:
+    me = sql.attach("q")
+    sql.put("q", "x")
+    (number,) = sql.reserve("q", 1, me)
+    done = sql.rows("SELECT * FROM penstock.finalize('q', %s, 'sent', %s)", number, me)
+    assert done == sql.rows("SELECT * FROM penstock.messages_history")
+    assert sql.rows("SELECT id, payload, finalized_note FROM penstock.messages_history") == [(number, b"x", "sent")]
+
+
+@pytest.mark.parametrize(
+    ("consumer", "words"),
+    [(None, "is not reserved, or a consumer has reserved it"), (4711, "is not reserved by consumer 4711")],
+)
+def test_who_cannot_finalize_is_told_why(sql: PlainSql, consumer: int | None, words: str) -> None:
+    me = sql.attach("q")
+    sql.put("q", "x")
+    (number,) = sql.reserve("q", 1, me)
+    with pytest.raises(psycopg.errors.NoDataFound, match=words) as raised:
+        sql.rows("SELECT penstock.finalize('q', %s, NULL, %s)", number, consumer)
+    assert "consumer => NUMBER" in str(raised.value.diag.message_hint)
 
 
 def test_only_the_owner_can_settle_and_only_in_the_right_queue(sql: PlainSql) -> None:
@@ -49,7 +71,7 @@ def test_only_the_owner_can_settle_and_only_in_the_right_queue(sql: PlainSql) ->
         assert sql.column("SELECT penstock.touch(%s, %s, '1 s', %s)", queue, ids, owner) == []
         with pytest.raises(psycopg.errors.NoDataFound, match="not reserved"):
             sql.rows("SELECT penstock.finalize(%s, %s, NULL, %s)", queue, ids[0], owner)
-    assert sql.stats("q") == {"reserved": 1, "consumers": 2}
+    assert sql.stats("q") == {"reserved_count": 1, "consumer_count": 2}
     assert sql.column("SELECT penstock.finalize_many('q', %s, NULL, %s)", ids, me) == ids
 
 
@@ -59,7 +81,7 @@ def test_ids_that_do_not_fit_are_left_out(sql: PlainSql) -> None:
     asked = [ids[2], ids[0], ids[0], ids[3], 4711]
     assert sql.column("SELECT penstock.finalize_many('q', %s)", asked) == [ids[0], ids[2]]
     assert sql.column("SELECT penstock.finalize_many('q', %s)", asked) == []
-    assert sql.stats("q") == {"ready": 1, "reserved": 1, "finalized": 2}
+    assert sql.stats("q") == {"ready_count": 1, "reserved_count": 1, "finalized_count": 2}
 
 
 def test_finalizing_and_reserving_in_one_call_goes_on_with_the_next(sql: PlainSql) -> None:
@@ -69,7 +91,7 @@ def test_finalizing_and_reserving_in_one_call_goes_on_with_the_next(sql: PlainSq
     assert sql.column(step, [], me) == ids[:2]
     assert sql.column(step, ids[:2], me) == ids[2:]
     assert sql.column(step, ids[2:], me) == []
-    assert sql.stats("q") == {"finalized": 4, "consumers": 1}
+    assert sql.stats("q") == {"finalized_count": 4, "consumer_count": 1}
     assert sql.one("SELECT count(*) FROM penstock.messages_history WHERE reserved_until IS NOT NULL") == 4
 
 
@@ -94,21 +116,21 @@ def test_a_delay_makes_it_scheduled(sql: PlainSql) -> None:
     ids = sql.put("q", "a")
     sql.reserve("q")
     assert sql.column("SELECT penstock.requeue('q', %s, delay => '1 hour')", ids) == ids
-    assert sql.stats("q") == {"scheduled": 1}
+    assert sql.stats("q") == {"scheduled_count": 1}
     assert sql.reserve("q") == []
     sql.connection.execute("UPDATE penstock.messages SET ready_at = now()")
     assert sql.one("SELECT penstock.promote_due()") == 1
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
 
 
 def test_buried_messages_stay_until_they_are_kicked_oldest_first(sql: PlainSql) -> None:
     ids = sql.put("q", *"abc")
     sql.reserve("q", 3)
     assert sql.column("SELECT penstock.bury('q', %s, 'broken')", ids) == ids
-    assert sql.stats("q") == {"buried": 3}
+    assert sql.stats("q") == {"buried_count": 3}
     assert sql.reserve("q") == []
     assert sql.one("SELECT penstock.kick('q', 2)") == 2
-    assert sql.stats("q") == {"buried": 1, "ready": 2}
+    assert sql.stats("q") == {"buried_count": 1, "ready_count": 2}
     assert sql.rows("SELECT id, note FROM penstock.reserve('q', 5)") == [(ids[0], "broken"), (ids[1], "broken")]
     assert sql.one("SELECT penstock.kick('q', 10)") == 1
     assert sql.one("SELECT penstock.kick('nowhere')") == 0
@@ -147,18 +169,18 @@ def test_a_finalize_that_is_rolled_back_leaves_the_message_reserved(sql: PlainSq
     sql.reserve("q")
     with sql.connection.transaction(force_rollback=True):
         sql.rows("SELECT penstock.finalize('q', %s)", ids[0])
-    assert sql.stats("q") == {"reserved": 1}
+    assert sql.stats("q") == {"reserved_count": 1}
     assert sql.column("SELECT penstock.finalize_many('q', %s)", ids) == ids
 
 
 def test_purging_takes_the_ready_ones_and_leaves_what_others_are_taking(sql: PlainSql, other: PlainSql) -> None:
     sql.put("q", *"abcde")
-    sql.one("SELECT penstock.put('q', 'later', now() + interval '1 h')")
+    sql.one("SELECT id FROM penstock.put('q', 'later', now() + interval '1 h')")
     sql.reserve("q")
     with other.connection.transaction(force_rollback=True):
         other.reserve("q")
         assert sql.one("SELECT penstock.purge('q')") == 3
-    assert sql.stats("q") == {"ready": 1, "reserved": 1, "scheduled": 1}
+    assert sql.stats("q") == {"ready_count": 1, "reserved_count": 1, "scheduled_count": 1}
     assert sql.one("SELECT penstock.count_ready('q')") == 1
     assert sql.one("SELECT penstock.purge('nowhere')") == 0
     assert sql.column("SELECT id FROM penstock.messages_history") == []
@@ -167,7 +189,7 @@ def test_purging_takes_the_ready_ones_and_leaves_what_others_are_taking(sql: Pla
 def test_a_dropped_queue_takes_messages_of_all_states_with_it(sql: PlainSql) -> None:
     sql.put("kept", "x")
     ids = sql.put("q", *"abc")
-    sql.one("SELECT penstock.put('q', 'later', now() + interval '1 h')")
+    sql.one("SELECT id FROM penstock.put('q', 'later', now() + interval '1 h')")
     sql.reserve("q", 2)
     sql.column("SELECT penstock.bury('q', %s)", ids[:1])
     assert sql.one("SELECT penstock.drop_queue('q')") == 4
@@ -175,7 +197,7 @@ def test_a_dropped_queue_takes_messages_of_all_states_with_it(sql: PlainSql) -> 
     assert sql.column("SELECT name FROM penstock.queue_stats") == ["kept"]
     assert sql.one("SELECT count(*) FROM penstock.messages") == 1
     sql.put("q", "new")
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
 
 
 @pytest.mark.parametrize("isolation", [psycopg.IsolationLevel.READ_COMMITTED, psycopg.IsolationLevel.REPEATABLE_READ])

@@ -44,7 +44,7 @@ def test_folding_changes_where_counts_stand_and_not_what_they_are(sql: PlainSql)
     assert sql.rows("SELECT * FROM penstock.stats ORDER BY 1, 2") == before
     assert sql.one("SELECT count(*) FROM penstock.stats_deltas") == 0
     assert sql.one("SELECT penstock.fold_stats()") == 0
-    assert sql.stats("q") == {"ready": 1, "reserved": 2}
+    assert sql.stats("q") == {"ready_count": 1, "reserved_count": 2}
 
 
 def test_folding_leaves_what_another_is_just_folding(sql: PlainSql, other: PlainSql) -> None:
@@ -54,7 +54,7 @@ def test_folding_leaves_what_another_is_just_folding(sql: PlainSql, other: Plain
         sql.put("q", "d")
         assert sql.one("SELECT count(*) FROM penstock.stats_deltas") == 4
     assert sql.one("SELECT penstock.fold_stats()") == 4
-    assert sql.stats("q") == {"ready": 4}
+    assert sql.stats("q") == {"ready_count": 4}
 
 
 def test_counts_of_a_queue_that_was_dropped_are_not_kept(sql: PlainSql) -> None:
@@ -70,13 +70,13 @@ def test_counts_are_set_right(sql: PlainSql) -> None:
     ids = sql.put("q", *"abcdef")
     sql.reserve("q", 2)
     sql.column("SELECT penstock.bury('q', %s)", ids[:1])
-    sql.one("SELECT penstock.put('q', 'later', now() + interval '1 h')")
-    right = {"ready": 4, "reserved": 1, "buried": 1, "scheduled": 1, "finalized": 2}
+    sql.one("SELECT id FROM penstock.put('q', 'later', now() + interval '1 h')")
+    right = {"ready_count": 4, "reserved_count": 1, "buried_count": 1, "scheduled_count": 1, "finalized_count": 2}
     assert sql.stats("q") == right
     sql.connection.execute("UPDATE penstock.stats_totals SET value = value + 7")
     sql.connection.execute("INSERT INTO penstock.stats_deltas VALUES (1, 10, -20, 30, -40, 50)")
-    counts = "SELECT name, ready, reserved, scheduled, buried, finalized FROM penstock.update_queue_counts()"
-    assert sql.rows(counts) == [("q", 4, 1, 1, 1, 2)]
+    counts = "name, ready_count, reserved_count, scheduled_count, buried_count, finalized_count"
+    assert sql.rows(f"SELECT {counts} FROM penstock.update_queue_counts()") == [("q", 4, 1, 1, 1, 2)]
     assert sql.stats("q") == right
 
 
@@ -100,8 +100,8 @@ def test_counts_are_set_right_exactly_while_others_work(penstock_url: str, sql: 
     for thread in threads:
         thread.join()
     truth = {
-        "ready": sql.one("SELECT count(*) FROM penstock.messages WHERE state = 0"),
-        "finalized": sql.one("SELECT count(*) FROM penstock.messages_history"),
+        "ready_count": sql.one("SELECT count(*) FROM penstock.messages WHERE state = 0"),
+        "finalized_count": sql.one("SELECT count(*) FROM penstock.messages_history"),
     }
     assert sql.stats("q") == truth
 
@@ -121,7 +121,7 @@ def test_two_corrections_at_once_correct_once(penstock_url: str, sql: PlainSql) 
         thread.start()
     for thread in threads:
         thread.join()
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
 
 
 def test_counting_with_an_old_snapshot_is_refused(sql: PlainSql) -> None:
@@ -161,10 +161,10 @@ def test_old_days_are_dropped_and_taken_out_of_the_counts(sql: PlainSql) -> None
             (days,),
         )
     sql.rows("SELECT * FROM penstock.update_queue_counts()")
-    assert sql.stats("q") == {"finalized": 5}
+    assert sql.stats("q") == {"finalized_count": 5}
     sql.connection.execute("UPDATE penstock.settings SET history_days = 9")
     assert sql.one("SELECT penstock.keep_history()") == 1
-    assert sql.stats("q") == {"finalized": 3}
+    assert sql.stats("q") == {"finalized_count": 3}
     assert sql.column(PARTITIONS)[0] == sql.one(DAY, -9)
     assert sql.one("SELECT count(*) FROM penstock.messages_history_other") == 0
     sql.connection.execute("UPDATE penstock.settings SET history_days = NULL")
@@ -191,7 +191,7 @@ def test_a_role_that_may_only_use_the_tables_can_do_everything_but_make_partitio
     )
     finalized(sql, "q", 2)
     assert sql.rows("SELECT returned, partitions FROM penstock.sweep()") == [(0, 0)]
-    assert sql.rows("SELECT finalized FROM penstock.update_queue_counts()") == [(2,)]
+    assert sql.rows("SELECT finalized_count FROM penstock.update_queue_counts()") == [(2,)]
     sql.one("SELECT penstock.drop_queue('q')")
     sql.connection.execute(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}".encode(), prepare=False)
     assert sql.rows("SELECT partitions FROM penstock.sweep()") == [(1,)]
@@ -208,12 +208,12 @@ def test_the_history_is_written_once(sql: PlainSql) -> None:
 def test_one_sweep_does_all(sql: PlainSql) -> None:
     sql.put("q", "a")
     sql.column("SELECT penstock.reserve('q', lease => '0')")
-    sql.one("SELECT penstock.put('q', 'later', now() + interval '1 hour')")
+    sql.one("SELECT id FROM penstock.put('q', 'later', now() + interval '1 hour')")
     sql.connection.execute("UPDATE penstock.messages SET ready_at = now() WHERE state = 2")
     sql.connection.execute(f"DROP TABLE penstock.messages_history_{sql.one(DAY, 3)}".encode())
     # Five differences: put, reserve, put for later; and those of the sweep itself.
     assert sql.rows("SELECT * FROM penstock.sweep()") == [(1, 1, 5, 1)]
-    assert sql.stats("q") == {"ready": 2}
+    assert sql.stats("q") == {"ready_count": 2}
 
 
 def test_while_one_sweeps_another_has_nothing_to_do(sql: PlainSql, other: PlainSql) -> None:
@@ -235,7 +235,7 @@ def test_a_walk_that_took_long_is_not_done_again_at_once(sql: PlainSql) -> None:
     assert sql.one("SELECT penstock.next_due('q')") is None
     sql.connection.execute("UPDATE penstock.upkeep SET ran_at = now() - interval '20 minutes'")
     assert sql.rows("SELECT returned FROM penstock.sweep()") == [(1,)]
-    assert sql.stats("q") == {"ready": 1}
+    assert sql.stats("q") == {"ready_count": 1}
     sql.column("SELECT penstock.reserve('q', lease => '1 hour')")
     assert sql.one("SELECT penstock.next_due('q')") is not None
 

@@ -236,7 +236,7 @@ def test_a_browser_reads_what_is_in_the_database_and_what_comes_later(nodes: Nod
     inbox.wait_for(browsing, 1200)
     channel.basic_publish("", "q", b"published", PERSISTENT)
     inbox.wait_for(browsing, 1201)
-    nodes.sql.execute("SELECT penstock.put('q', 'put by somebody else')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'put by somebody else')")
     inbox.wait_for(browsing, 1202)
     assert inbox.bodies == [*bodies, b"published", b"put by somebody else"]
     assert nodes.ready("q") == 1202

@@ -167,6 +167,6 @@ def test_celery_workers_on_two_nodes_share_the_tasks(penstock_url: str, tmp_path
             app.close()
         with psycopg.connect(penstock_url, autocommit=True) as sql:
             wait_until(
-                lambda: sql.execute("SELECT finalized FROM penstock.queue_stats").fetchone() == (12,),
+                lambda: sql.execute("SELECT finalized_count FROM penstock.queue_stats").fetchone() == (12,),
                 "each task is settled once",
             )

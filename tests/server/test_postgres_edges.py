@@ -159,7 +159,7 @@ def test_a_notification_that_was_lost_costs_a_moment_and_no_message(nodes: Nodes
     inbox = consume(channel, "q", auto_ack=True)
     wait_until(lambda: nodes.value("SELECT count(*) FROM penstock.participants WHERE waiting") == 1, "it waits")
     nodes.sql.execute("UPDATE penstock.participants SET waiting = false")
-    nodes.sql.execute("SELECT penstock.put('q', 'unheard')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'unheard')")
     inbox.wait_for(channel, 1)
     assert inbox.bodies == [b"unheard"]
 
@@ -169,8 +169,8 @@ def test_a_scheduled_row_is_delivered_when_it_is_due(nodes: Nodes) -> None:
     channel = nodes.channel(broker)
     channel.queue_declare("q", durable=True, arguments=POSTGRES)
     inbox = consume(channel, "q", auto_ack=True)
-    nodes.sql.execute("SELECT penstock.put('q', 'later', now() + interval '200 milliseconds')")
-    nodes.sql.execute("SELECT penstock.put('q', 'now')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'later', now() + interval '200 milliseconds')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'now')")
     inbox.wait_for(channel, 2)
     assert inbox.bodies == [b"now", b"later"]
 

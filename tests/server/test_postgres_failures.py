@@ -138,7 +138,7 @@ def test_a_queue_that_was_dropped_with_sql_is_made_again_by_its_consumers(nodes:
     wait_until(lambda: nodes.value("SELECT count(*) FROM penstock.participants") == 1, "the node is attached")
     nodes.sql.execute("SELECT penstock.drop_queue('q')")
     wait_until(lambda: nodes.value("SELECT count(*) FROM penstock.participants") == 1, "the node is attached again")
-    nodes.sql.execute("SELECT penstock.put('q', 'a')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'a')")
     inbox.wait_for(channel, 1)
     assert inbox.bodies == [b"a"]
 
@@ -258,7 +258,7 @@ def test_consumers_go_on_when_the_database_is_back(nodes: Nodes, proxy: PgProxy)
     # Settled while nobody could be told.
     channel.basic_ack(inbox.tags[0])
     channel.connection.process_data_events(0)
-    nodes.sql.execute("SELECT penstock.put('q', 'b')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'b')")
     proxy.open()
     inbox.wait_for(channel, 2)
     channel.basic_ack(inbox.tags[1])

@@ -155,7 +155,7 @@ def test_a_row_put_in_a_transaction_is_delivered_after_its_commit_and_not_before
     with psycopg.connect(nodes.url) as application:
         application.execute("CREATE TABLE orders (id int)")
         application.execute("INSERT INTO orders VALUES (7)")
-        row_id = application.execute("SELECT penstock.put('q', 'order 7')").fetchone()[0]  # type: ignore[index]
+        row_id = application.execute("SELECT id FROM penstock.put('q', 'order 7')").fetchone()[0]  # type: ignore[index]
         # Another message passes meanwhile: the consumer is awake and looks.
         channel.basic_publish("", "q", b"other")
         inbox.wait_for(channel, 1)
@@ -175,9 +175,9 @@ def test_a_row_of_a_transaction_that_is_rolled_back_is_never_delivered(nodes: No
     declare(nodes, channel)
     inbox = consume(channel, "q", auto_ack=True)
     with psycopg.connect(nodes.url) as application:
-        application.execute("SELECT penstock.put('q', 'never')")
+        application.execute("SELECT id FROM penstock.put('q', 'never')")
         application.rollback()
-    nodes.sql.execute("SELECT penstock.put('q', 'after')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'after')")
     inbox.wait_for(channel, 1)
     assert inbox.bodies == [b"after"]
 
@@ -186,7 +186,7 @@ def test_properties_that_are_none_do_not_reach_a_client(nodes: Nodes) -> None:
     broker = nodes.start()
     channel = nodes.publisher(broker)
     declare(nodes, channel)
-    nodes.sql.execute("SELECT penstock.put('q', 'x')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'x')")
     nodes.sql.execute("UPDATE penstock.messages SET properties = '\\xffff01', routing_key = repeat('k', 400)")
     method, properties, body = get_one(channel, "q", auto_ack=True)
     assert (body, properties.delivery_mode, len(method.routing_key)) == (b"x", 2, 255)
@@ -201,7 +201,7 @@ def test_get_looks_into_the_database(nodes: Nodes) -> None:
     declare(nodes, channel)
     assert channel.basic_get("q")[0] is None
     channel.basic_publish("", "q", b"a")
-    nodes.sql.execute("SELECT penstock.put('q', 'b')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'b')")
     for body in (b"a", b"b"):
         method, _, got = channel.basic_get("q")
         assert got == body
@@ -217,7 +217,7 @@ def test_a_declaration_counts_what_is_in_the_database_now(nodes: Nodes) -> None:
     for _ in range(3):
         channel.basic_publish("", "q", b"a")
     assert ready_count(channel, "q") == 3
-    nodes.sql.execute("SELECT penstock.put('q', 'b')")
+    nodes.sql.execute("SELECT id FROM penstock.put('q', 'b')")
     assert ready_count(channel, "q") == 4
 
 

@@ -37,7 +37,7 @@ def test_a_job_is_put_onto_its_queue(folder_url: str) -> None:
 def test_without_a_queue_it_is_the_default_one(folder_url: str) -> None:
     with Session(folder_url) as session:
         shop.hang.enqueue(session)
-        assert session.stats("default").ready == 1
+        assert session.stats("default").ready_count == 1
 
 
 def test_a_job_can_be_put_for_later(folder_url: str) -> None:
@@ -45,14 +45,14 @@ def test_a_job_can_be_put_for_later(folder_url: str) -> None:
         shop.add.enqueue_in(session, 3600, 1)
         shop.add.enqueue_at(session, datetime.now(UTC) + timedelta(hours=1), 1)
         stats = session.stats("sums")
-        assert (stats.ready, stats.scheduled) == (0, 2)
+        assert (stats.ready_count, stats.scheduled_count) == (0, 2)
 
 
 def test_a_job_makes_one_producer_for_many_puts(folder_url: str) -> None:
     with Session(folder_url) as session:
         for number in range(3):
             shop.add.enqueue(session, number)
-        assert session.stats("sums").producers == 1
+        assert session.stats("sums").producer_count == 1
     with pytest.raises(Closed):
         shop.add.enqueue(session, 4)
 

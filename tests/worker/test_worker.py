@@ -68,7 +68,7 @@ def test_a_worker_stops_after_so_many_messages(session: Session) -> None:
         put(session, "default", "echo", number)
     recorder = work(session, jobs_max=2, is_burst=False)
     assert recorder.outcomes == ["done", "done"]
-    assert session.stats("default").ready == 1
+    assert session.stats("default").ready_count == 1
 
 
 def test_jobs_run_side_by_side_up_to_the_concurrency(session: Session, tmp_path: Path, gate: str) -> None:
@@ -105,7 +105,7 @@ def test_each_format_is_run(session: Session, payload: dict[str, object], note: 
     put_raw(session, payload)
     recorder = work(session)
     assert [(report.outcome, report.note) for report in recorder.reports] == [("done", note)]
-    assert session.stats("default").ready == 0
+    assert session.stats("default").ready_count == 0
     if session.has_history:
         assert [message.finalized_note for message in session.history("default")] == [note]
 
@@ -137,7 +137,7 @@ def test_a_payload_that_is_no_job_is_finalized_with_the_reason(session: Session,
     recorder = work(session)
     assert recorder.outcomes == ["invalid", "done"]
     stats = session.stats("default")
-    assert (stats.ready, stats.buried) == (0, 0)
+    assert (stats.ready_count, stats.buried_count) == (0, 0)
     if session.has_history:
         notes = [message.finalized_note or "" for message in session.history("default")]
         assert any(note.startswith("invalid job: ") for note in notes)
@@ -163,7 +163,7 @@ def test_a_failed_job_waits_before_it_is_tried_again(session: Session) -> None:
     put(session, "default", "leave", 1)
     recorder = work(session, backoff=Backoff(first_s=3600.0, jitter=0.0))
     assert [(report.outcome, report.retry_in_s) for report in recorder.reports] == [("retry", 3600.0)]
-    assert session.stats("default").ready == 0
+    assert session.stats("default").ready_count == 0
 
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
@@ -280,7 +280,7 @@ def test_a_stopped_worker_lets_its_job_end_and_takes_no_other(session: Session, 
     with meanwhile(stop):
         worker.run()
     assert [report.note for report in recorder.reports] == ['"released"']
-    assert session.stats("default").ready == 1
+    assert session.stats("default").ready_count == 1
 
 
 @pytest.mark.parametrize(("grace_s", "stops"), [(0.0, 1), (3600.0, 2)])

@@ -64,7 +64,7 @@ def test_workers_that_come_at_the_same_moment_put_one_slot(penstock_url: str) ->
     for worker_thread in workers:
         worker_thread.join()
     assert sum(len(recorder.slots) for recorder in recorders) == 1
-    assert sessions[0].stats("ticks").ready == 1
+    assert sessions[0].stats("ticks").ready_count == 1
     for session in sessions:
         session.close()
 

@@ -90,6 +90,8 @@ NOTED_ARGUMENTS: Final = {
     "x-queue-master-locator": "accepted, has no effect: there is one node",
     "x-queue-leader-locator": "accepted, has no effect: there is one node",
 }
+# Of these, what a broker with a data folder serves as it was meant.
+NOTED_WITHOUT_DISK: Final = ("x-queue-mode",)
 
 
 def check_exchange_arguments(arguments: Table, described: str) -> None:
@@ -193,12 +195,12 @@ def check_quorum_properties(
         raise precondition_failed(f"invalid property 'exclusive-owner' for {described}")
 
 
-def queue_notes(arguments: Table) -> list[str]:
+def queue_notes(arguments: Table, has_disk: bool = False) -> list[str]:
     """What the broker accepts in a declaration but serves in its own way; for the log and for views."""
     notes: list[str] = []
     for name, note in NOTED_ARGUMENTS.items():
         field = arguments.get(name)
-        if field is not None and field != CLASSIC:
+        if field is not None and field != CLASSIC and not (has_disk and name in NOTED_WITHOUT_DISK):
             notes.append(f"{name}={_value_text(field)} {note}")
     return notes
 

@@ -196,9 +196,10 @@ def status_text(found: Status) -> str:
     lines.append(f"history is kept {days}")
     lines.append("")
     if found.queues:
-        heads = ("ready", "reserved", "scheduled", "buried", "finalized", "producers", "consumers")
-        lines.append(" ".join([f"{head:>10}" for head in heads]) + "  queue")
-        lines += [" ".join([f"{queue[head]:>10,}" for head in heads]) + f"  {queue['name']}" for queue in found.queues]
+        kinds = ("ready", "reserved", "scheduled", "buried", "finalized", "producer", "consumer")
+        heads = [f"{kind}_count" for kind in kinds]
+        lines.append(" ".join([f"{head:>15}" for head in heads]) + "  queue")
+        lines += [" ".join([f"{queue[head]:>15,}" for head in heads]) + f"  {queue['name']}" for queue in found.queues]
     else:
         lines.append("no queues")
     lines.append("")

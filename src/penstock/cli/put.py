@@ -45,7 +45,7 @@ def put(
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
     try:
         with open_session(url, schema, "put") as session:
-            message_id = session.producer_for(queue).put(body, delay=delay, ttl=ttl)
+            message_id = session.producer_for(queue).put(body, delay=delay, ttl=ttl).id
     except (ClientError, ValueError) as error:
         click.echo(f"penstock: {error}", err=True)
         sys.exit(EXIT_FAILED)
@@ -53,10 +53,11 @@ def put(
 
 
 @click.command(short_help="List queues and their counts.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
 @session_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per queue, one on each line.")
-def queues(url: str | None, schema: str, as_json: bool) -> None:
-    """List the queues with their counts. An AMQP broker does not tell its queues over AMQP.
+def queues(names: tuple[str, ...], url: str | None, schema: str, as_json: bool) -> None:
+    """List the queues with their counts: all of them, or these. An AMQP broker does not tell its queues: name them.
 
     Exit codes: 0 listed; 1 could not; 2 wrong options.
     """
@@ -64,8 +65,13 @@ def queues(url: str | None, schema: str, as_json: bool) -> None:
 
     try:
         with open_session(url, schema, "queues") as session:
-            found = [session.stats(name) for name in session.queues()]
-    except ClientError as error:
+            if not names and url is not None and url.startswith(("amqp://", "amqps://")):
+                raise ClientError(
+                    "an AMQP broker does not say over AMQP which queues it has: name them (penstock queues --url URL"
+                    " NAME …), or ask its management"
+                )
+            found = [session.stats(name) for name in names or session.queues()]
+    except (ClientError, ValueError) as error:
         click.echo(f"penstock: {error}", err=True)
         sys.exit(EXIT_FAILED)
     for stats in found:

@@ -229,7 +229,7 @@ def set_postgres(config: Config, url: str | None, schema: str | None, patterns: 
     if schema is not None:
         config.postgres_schema = schema
     config.postgres_queues = list(patterns)
-    # Whether they go together.
+    # Whether everything goes together that was given.
     config.__post_init__()
 
 

@@ -51,10 +51,10 @@ class QueueStats:
     """Counts of one queue; None where the driver cannot know."""
 
     queue: str
-    ready: int
-    reserved: int | None = None
-    scheduled: int | None = None
-    buried: int | None = None
-    finalized: int | None = None
-    producers: int | None = None
-    consumers: int | None = None
+    ready_count: int
+    reserved_count: int | None = None
+    scheduled_count: int | None = None
+    buried_count: int | None = None
+    finalized_count: int | None = None
+    producer_count: int | None = None
+    consumer_count: int | None = None

@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from penstock.client.errors import ClientError, ConnectionLost, SetupMissing
+from penstock.client.errors import ClientError, ConnectionLost, NotReserved, SetupMissing
 
 # The server goes, or we speak to one that may only be read: another connection may find a better one.
 GOING: Final = (
@@ -39,8 +39,10 @@ def translated(error: psycopg.Error, is_lost: bool, schema: str) -> ClientError:
         return ConnectionLost(f"the connection to PostgreSQL was lost: {text}")
     if isinstance(error, NOT_SET_UP):
         return SetupMissing(f"{missing_text(schema)} ({text})")
-    if isinstance(error, errors.ObjectNotInPrerequisiteState):
+    if isinstance(error, (errors.ObjectNotInPrerequisiteState, errors.UndefinedObject)):
         return NotAttached(text)
+    if isinstance(error, errors.NoDataFound):
+        return NotReserved(text)
     return ClientError(text)
 
 

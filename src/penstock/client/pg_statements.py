@@ -30,6 +30,8 @@ RESERVED_COLUMNS: Final[LiteralString] = (
     " coalesce(expires_at <= clock_timestamp(), false)"
 )
 EXPIRED_COLUMN: Final = 10
+# Of what was just put: the rest is what the caller gave, or nothing.
+PUT_COLUMNS: Final[LiteralString] = "id, state, deliveries, ready_at"
 TEXTS: Final[dict[str, LiteralString]] = {
     "version": "SELECT max(version) FROM {schema}.migrations",
     # --- queues
@@ -39,8 +41,8 @@ TEXTS: Final[dict[str, LiteralString]] = {
     "channel_of": "SELECT {schema}.channel_of(queue => %s::text)",
     # As rows that this connection reserves say it.
     "who_am_i": "SELECT current_setting('application_name'), host(inet_client_addr())",
-    "stats": "SELECT ready, reserved, scheduled, buried, finalized, producers, consumers FROM {schema}.queue_stats"
-    " WHERE name = %s::text",
+    "stats": "SELECT ready_count, reserved_count, scheduled_count, buried_count, finalized_count, producer_count,"
+    " consumer_count FROM {schema}.queue_stats WHERE name = %s::text",
     "history": "SELECT {columns}, finalized_at, finalized_note FROM {schema}.messages_history"
     " WHERE queue_id = (SELECT id FROM {schema}.queues WHERE name = %s::text)"
     " ORDER BY finalized_at DESC, id DESC LIMIT %s::int",
@@ -54,9 +56,9 @@ TEXTS: Final[dict[str, LiteralString]] = {
     "sweep": "SELECT {schema}.seen(participant => %s::bigint), promoted + returned,"
     " set_config('synchronous_commit', 'off', true) FROM {schema}.sweep()",
     # --- putting
-    "put": "SELECT {schema}.put(queue => %s::text, payload => %b::bytea, ready_at => %s::timestamptz,"
+    "put": "SELECT {put} FROM {schema}.put(queue => %s::text, payload => %b::bytea, ready_at => %s::timestamptz,"
     " ttl => make_interval(secs => %s::float8))",
-    "put_after": "SELECT {schema}.put(queue => %s::text, payload => %b::bytea,"
+    "put_after": "SELECT {put} FROM {schema}.put(queue => %s::text, payload => %b::bytea,"
     " ready_at => clock_timestamp() + make_interval(secs => %s::float8), ttl => make_interval(secs => %s::float8))",
     "put_many": "SELECT {schema}.put_many(queue => %s::text, payloads => %b::bytea[], ready_at => %s::timestamptz,"
     " ttl => make_interval(secs => %s::float8))",
@@ -66,7 +68,10 @@ TEXTS: Final[dict[str, LiteralString]] = {
     " payload => %b::bytea)",
     # --- taking
     "reserve": "SELECT {reserved} FROM {schema}.reserve(queue => %s::text, count => %s::int,"
-    " consumer => %s::bigint, lease => make_interval(secs => %s::float8), floor => %s::bigint, quick => true)",
+    " consumer => %s::bigint, lease => make_interval(secs => %s::float8), floor => %s::bigint, quick => true,"
+    " expired => true)",
+    "finalize_one": "SELECT {columns}, finalized_at, finalized_note FROM {schema}.finalize(queue => %s::text,"
+    " id => %s::bigint, note => %s::text, consumer => %s::bigint)",
     "finalize": "SELECT {schema}.finalize_many(queue => %s::text, ids => %s::bigint[], note => %s::text,"
     " consumer => %s::bigint)",
     # One row at least, with how many were finalized. OFFSET 0 keeps the condition where it is: if one of them was not
@@ -74,8 +79,8 @@ TEXTS: Final[dict[str, LiteralString]] = {
     "finalize_and_reserve": "SELECT {reserved}, done FROM (SELECT count(*) AS done FROM"
     " {schema}.finalize_many(queue => %s::text, ids => %s::bigint[], note => %s::text, consumer => %s::bigint))"
     " AS finalized LEFT JOIN LATERAL (SELECT * FROM {schema}.reserve(queue => %s::text, count => %s::int,"
-    " consumer => %s::bigint, lease => make_interval(secs => %s::float8), floor => %s::bigint)"
-    " WHERE done = %s::int OFFSET 0) AS next ON true",
+    " consumer => %s::bigint, lease => make_interval(secs => %s::float8), floor => %s::bigint,"
+    " expired => true) WHERE done = %s::int OFFSET 0) AS next ON true",
     # Of the first ready ones those that are too old: many may lie there, and one by one they would take for ever.
     "finalize_expired": "SELECT {schema}.finalize_many(queue => c.queue, ids => ARRAY(SELECT r.id FROM"
     " {schema}.reserve_ids(queue => c.queue, ids => ARRAY(SELECT b.id FROM {schema}.browse(queue => c.queue,"
@@ -108,6 +113,7 @@ class Statements:
     def __init__(self, schema: str) -> None:
         self.schema = schema
         names = {"schema": sql.Identifier(schema), "columns": sql.SQL(COLUMNS), "reserved": sql.SQL(RESERVED_COLUMNS)}
+        names["put"] = sql.SQL(PUT_COLUMNS)
         self._texts = {name: sql.SQL(text).format(**names).as_bytes(None) for name, text in TEXTS.items()}
 
     def __getitem__(self, name: str) -> bytes:
@@ -137,6 +143,11 @@ def message(queue: str, row: Sequence[Any]) -> Message:
         routing_key=row[11],
         properties=properties_by_name(row[12]) if row[12] else {},
     )
+
+
+def put_message(queue: str, payload: bytes, row: Sequence[Any]) -> Message:
+    """A row with `PUT_COLUMNS` as a message with this payload."""
+    return Message(str(row[0]), queue, payload, STATES[row[1]], row[2], row[3])
 
 
 def reserved(queue: str, row: Sequence[Any], name: str | None, address: str | None) -> Message:

@@ -46,6 +46,8 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # 10000 by default. Spark limits batches in bytes, too.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Hadoop's own, for checkpoints: it does not ask the process's. There are messages in what jobs write.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 
 # Arrow would compare each access with the bounds of its buffer, and ask for a null a second time: Spark asks before it

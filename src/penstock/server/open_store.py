@@ -98,6 +98,8 @@ def folder_complaint(data_dir: str, error: OSError) -> str:
         return f"cannot use the data folder {data_dir}: {why}. Make room on that disk, or {OTHER_FOLDER}."
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return f"cannot use {data_dir}: it is not a folder. Please {OTHER_FOLDER}."
+    if not os.path.isdir(data_dir):
+        return f"cannot make the data folder {data_dir}: {why}. Please {OTHER_FOLDER}."
     return f"cannot use the data folder {data_dir}: {error}. `penstock fsck` says more about what is in it."
 
 

@@ -41,7 +41,7 @@ class PgCalls:
             " %s::integer[])"
         )
         # name, count, participant, floor
-        self.reserve = call(COLUMNS + " FROM {s}.reserve(%s, %s, %s, NULL, 0, %s, true)")
+        self.reserve = call(COLUMNS + " FROM {s}.reserve(%s, %s, %s, NULL, 0, %s, true, true)")
         # name, ids, participant
         self.reserve_ids = call(COLUMNS + " FROM {s}.reserve_ids(%s, %s::bigint[], %s)")
         # name, from id, count, bytes
@@ -65,8 +65,10 @@ class PgCalls:
             "SELECT m.id FROM {s}.messages m JOIN {s}.queues q ON q.id = m.queue_id"
             " WHERE q.name = %s AND m.state = 1 AND m.owner = %s"
         )
-        # names
-        self.ready_counts = call("SELECT name, ready FROM {s}.queue_stats WHERE name = ANY (%s::text[])")
+        # names; with what has expired, which leaves when it comes to the head
+        self.ready_counts = call(
+            "SELECT name, ready_count + expired_count FROM {s}.queue_stats WHERE name = ANY (%s::text[])"
+        )
         # names; those whose first message has expired
         self.heads_expired = call(
             "SELECT n FROM unnest(%s::text[]) AS n CROSS JOIN LATERAL {s}.browse(n, 0, 1, 0) AS b"

@@ -18,6 +18,7 @@ from penstock import limits
 from penstock.server.pg_calls import PgCalls, taken_rows
 from penstock.server.pg_connect import is_lost, one_line
 from penstock.server.pg_lane import Connection, Lane
+from penstock.server.pg_put_lane import QUEUE_IS_GONE
 
 if TYPE_CHECKING:
     from penstock.server.pg_door import ServerDoor
@@ -140,6 +141,11 @@ class WorkLane(Lane):
         except psycopg.Error as error:
             if is_lost(connection, error):
                 raise
+            if error.sqlstate == QUEUE_IS_GONE:
+                # Dropped by somebody else: it is made again when this node attaches to it.
+                door.is_attached = False
+                self.add(door)
+                return
             log.error("PostgreSQL has refused work for queue %s: %s", ascii(door.name), one_line(error))
             door.release_waiting(one_line(error))
             asyncio.get_running_loop().call_later(PAUSE_S, self.add, door)

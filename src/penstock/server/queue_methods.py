@@ -82,7 +82,7 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
         is_new = name not in vhost.queues
         queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
     if is_new:
-        for note in queue_notes(method.arguments):
+        for note in queue_notes(method.arguments, connection.broker.log is not None):
             log.warning("%s declared with %s", ascii(queue.describe()), ascii(note))
     return queue
 

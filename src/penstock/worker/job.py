@@ -89,12 +89,12 @@ def _put(
     producers = _PRODUCERS.setdefault(session, {})
     if queue in producers:
         try:
-            return producers[queue].put(payload, delay=delay, ready_at=ready_at)
+            return producers[queue].put(payload, delay=delay, ready_at=ready_at).id
         except Closed:
             # Closed by somebody else; a closed session says so again below.
             del producers[queue]
     producers[queue] = session.producer_for(queue)
-    return producers[queue].put(payload, delay=delay, ready_at=ready_at)
+    return producers[queue].put(payload, delay=delay, ready_at=ready_at).id
 
 
 @overload

@@ -32,7 +32,7 @@ STOPPED = "the worker was stopped while the job ran"
 
 @dataclass(frozen=True, slots=True)
 class _Owed:
-    say: Callable[[], None]
+    say: Callable[[], object]
     report: JobReport
 
 
@@ -109,7 +109,7 @@ class Settler:
         """Somebody else has the message."""
         self._tell(_report(message, name, "lost", seconds, note))
 
-    def _settle(self, say: Callable[[], None], report: JobReport) -> None:
+    def _settle(self, say: Callable[[], object], report: JobReport) -> None:
         owed = _Owed(say, report)
         try:
             # In the order in which jobs ended.

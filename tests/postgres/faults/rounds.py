@@ -175,7 +175,8 @@ class Round:
         )
         left.participants = self._dead_participants()
         stage.rows("SELECT * FROM penstock.sweep()")
-        counts = "SELECT name, ready, reserved, scheduled, buried, finalized FROM {} ORDER BY name"
+        columns = "name, ready_count, reserved_count, scheduled_count, buried_count, finalized_count"
+        counts = f"SELECT {columns} FROM {{}} ORDER BY name"
         left.counts_before = stage.rows(counts.format("penstock.queue_stats"))
         left.counts_after = stage.rows(counts.format("penstock.update_queue_counts()"))
         return left

@@ -223,5 +223,7 @@ def test_flags_are_compared_before_arguments(house: House) -> None:
 def test_what_is_accepted_without_effect_is_noted() -> None:
     assert queue_notes({}) == []
     assert queue_notes({"x-queue-type": longstr("classic"), "x-max-length": ("I", 5)}) == []
+    lazy = {"x-queue-mode": longstr("lazy")}
+    assert (len(queue_notes(lazy)), queue_notes(lazy, has_disk=True)) == (1, [])
     [note] = queue_notes({"x-queue-type": longstr("quorum")})
     assert note == "x-queue-type=quorum served as a classic queue"

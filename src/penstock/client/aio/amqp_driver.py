@@ -58,7 +58,7 @@ class AsyncAmqpDriver(AsyncDriver):
         name = names.on_broker(queue)
         ready = await self._link.count(name)
         buried = await self._link.count(names.buried(name))
-        return QueueStats(queue, ready=ready or 0, buried=buried or 0)
+        return QueueStats(queue, ready_count=ready or 0, buried_count=buried or 0)
 
     async def history(self, queue: str, limit: int) -> list[Message]:
         return []

@@ -22,6 +22,8 @@ from penstock.wire.properties import encode_properties
 
 NO_ROUTE = 312
 NOT_FOUND = 404
+# What a declaration is refused with where the queue is there already, or may be.
+NOT_MADE = (403, 405, 406)
 NO_RUNG = -1
 
 
@@ -69,8 +71,12 @@ class AsyncLink:
         await self.wire()
         if queue in self._known:
             return
-        if await self.count(queue) is None:
+        try:
             await self._call(methods.QueueDeclare(queue, durable=True))
+        except Refused as refusal:
+            # It is there with other arguments, or is not ours to make. Not asked first: brokers log such a question.
+            if refusal.reply_code not in NOT_MADE or await self.count(queue) is None:
+                raise
         self._known.add(queue)
 
     def forget(self, queue: str) -> None:

@@ -23,7 +23,7 @@ from penstock.client.errors import ClientError, Closed, NotReserved
 from penstock.client.floor import Floor
 from penstock.client.message import Message
 from penstock.client.pg_errors import NotAttached
-from penstock.client.pg_statements import EXPIRED_COLUMN, id_array, reserved
+from penstock.client.pg_statements import EXPIRED_COLUMN, finalized, id_array, reserved
 
 # How long a consumer that finds something at every look is still said to wait.
 SECONDS_STILL_WAITING: Final = 1.0
@@ -97,6 +97,18 @@ class AsyncPgConsumer(AsyncConsumerDriver):
 
     async def finalize(self, ids: Sequence[str], note: str | None) -> list[str]:
         return await self._settle("finalize", ids, note)
+
+    async def finalize_one(self, message: Message, note: str | None) -> Message | None:
+        await self.attach()
+        if id_array([message.id]) == "{}":
+            return None
+        parameters = (self.queue, message.id, note, self._participant)
+        try:
+            rows = await self._free_link().rows("finalize_one", parameters)
+        except NotReserved:
+            return None
+        self._known.discard(message.id)
+        return finalized(self.queue, rows[0])
 
     async def finalize_and_reserve(self, ids: Sequence[str], note: str | None, count: int) -> list[Message]:
         await self.attach()

@@ -10,6 +10,8 @@ from penstock.client.aio.driver import AsyncProducerDriver
 from penstock.client.aio.pg_link import AsyncPgLink
 from penstock.client.aio.waiting import Lock, to_the_end
 from penstock.client.errors import ClientError, Closed
+from penstock.client.message import Message
+from penstock.client.pg_statements import put_message
 
 
 class AsyncPgProducer(AsyncProducerDriver):
@@ -40,6 +42,14 @@ class AsyncPgProducer(AsyncProducerDriver):
 
     async def put_after(self, payloads: Sequence[bytes], delay_s: float, ttl_s: float | None) -> list[str]:
         return await self._put("put_after", payloads, delay_s, ttl_s)
+
+    async def put_one(
+        self, queue: str, payload: bytes, ready_at: datetime | None, delay_s: float | None, ttl_s: float | None
+    ) -> Message:
+        await self.attach()
+        how, when = ("put_after", delay_s) if delay_s else ("put", ready_at)
+        rows = await self._link.rows(how, (self._queue, payload, when, ttl_s))
+        return put_message(queue, payload, rows[0])
 
     async def close(self) -> None:
         if self._is_closed:

@@ -102,13 +102,13 @@ class Engine(Reserving):
             buried = self._vhost.queues.get(names.buried_of(name))
             return QueueStats(
                 queue=name,
-                ready=0 if queue is None or queue.crashed else len(queue),
-                reserved=sum([len(one.reserved) for one in self._holders.values() if one.queue_name == name]),
-                scheduled=0 if held is None else held.ready_count(),
-                buried=0 if buried is None else buried.ready_count(),
-                finalized=self._history.total(name),
-                producers=len([one for one in self._producers.values() if one == name]),
-                consumers=len([one for one in self._holders.values() if one.queue_name == name]),
+                ready_count=0 if queue is None or queue.crashed else len(queue),
+                reserved_count=sum([len(one.reserved) for one in self._holders.values() if one.queue_name == name]),
+                scheduled_count=0 if held is None else held.ready_count(),
+                buried_count=0 if buried is None else buried.ready_count(),
+                finalized_count=self._history.total(name),
+                producer_count=len([one for one in self._producers.values() if one == name]),
+                consumer_count=len([one for one in self._holders.values() if one.queue_name == name]),
             )
 
     def history(self, name: str, limit: int) -> list[Message]:

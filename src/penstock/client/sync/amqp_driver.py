@@ -59,7 +59,7 @@ class AmqpDriver(Driver):
         name = names.on_broker(queue)
         ready = self._link.count(name)
         buried = self._link.count(names.buried(name))
-        return QueueStats(queue, ready=ready or 0, buried=buried or 0)
+        return QueueStats(queue, ready_count=ready or 0, buried_count=buried or 0)
 
     def history(self, queue: str, limit: int) -> list[Message]:
         return []

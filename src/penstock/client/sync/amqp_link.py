@@ -23,6 +23,8 @@ from penstock.wire.properties import encode_properties
 
 NO_ROUTE = 312
 NOT_FOUND = 404
+# What a declaration is refused with where the queue is there already, or may be.
+NOT_MADE = (403, 405, 406)
 NO_RUNG = -1
 
 
@@ -70,8 +72,12 @@ class Link:
         self.wire()
         if queue in self._known:
             return
-        if self.count(queue) is None:
+        try:
             self._call(methods.QueueDeclare(queue, durable=True))
+        except Refused as refusal:
+            # It is there with other arguments, or is not ours to make. Not asked first: brokers log such a question.
+            if refusal.reply_code not in NOT_MADE or self.count(queue) is None:
+                raise
         self._known.add(queue)
 
     def forget(self, queue: str) -> None:

@@ -55,9 +55,13 @@ class Consumer:
         deadline_s = monotonic() + checks.wait_seconds(wait)
         return self.driver.reserve(checks.batch_count(count), deadline_s)
 
-    def finalize(self, message: Message, note: str | None = None) -> None:
-        """The message is done with: it goes into the history with the note, where there is a history."""
-        self._expect(message, self.driver.finalize([self._id(message)], checks.note_text(note)))
+    def finalize(self, message: Message, note: str | None = None) -> Message:
+        """The message is done with: it goes into the history with the note, where there is one. What it is there."""
+        self._id(message)
+        done = self.driver.finalize_one(message, checks.note_text(note))
+        self._expect(message, [] if done is None else [done.id])
+        assert done is not None
+        return done
 
     def finalize_many(self, messages: Sequence[Message], note: str | None = None) -> list[Message]:
         """Finalize messages; those of them that were this consumer's."""

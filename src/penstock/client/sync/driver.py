@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from penstock.client.message import Message, QueueStats
@@ -52,6 +52,19 @@ class ProducerDriver(ABC):
         """Put messages that are ready after a while. A driver whose other side has a clock of its own goes by that."""
         return self.put(payloads, datetime.now(UTC) + timedelta(seconds=delay_s), ttl_s)
 
+    def put_one(
+        self, queue: str, payload: bytes, ready_at: datetime | None, delay_s: float | None, ttl_s: float | None
+    ) -> Message:
+        """Put a message; what it is now. A driver whose other side shows it goes by that."""
+        now = datetime.now(UTC)
+        if delay_s:
+            ids = self.put_after([payload], delay_s, ttl_s)
+            ready_at = now + timedelta(seconds=delay_s)
+        else:
+            ids = self.put([payload], ready_at, ttl_s)
+        is_later = ready_at is not None and ready_at > now
+        return Message(ids[0], queue, payload, "scheduled" if is_later else "ready", 0, ready_at or now)
+
     @abstractmethod
     def close(self) -> None:
         """Leave the queue."""
@@ -67,6 +80,12 @@ class ConsumerDriver(ABC):
     @abstractmethod
     def finalize(self, ids: Sequence[str], note: str | None) -> list[str]:
         """Remove reserved messages for good, into the history where there is one."""
+
+    def finalize_one(self, message: Message, note: str | None) -> Message | None:
+        """Finalize a message; what it is now, or None when it is not this consumer's."""
+        if not self.finalize([message.id], note):
+            return None
+        return replace(message, state="finalized", finalized_at=datetime.now(UTC), finalized_note=note)
 
     @abstractmethod
     def finalize_and_reserve(self, ids: Sequence[str], note: str | None, count: int) -> list[Message]:

@@ -20,7 +20,7 @@ from penstock.client.errors import ClientError, Closed, NotReserved
 from penstock.client.floor import Floor
 from penstock.client.message import Message
 from penstock.client.pg_errors import NotAttached
-from penstock.client.pg_statements import EXPIRED_COLUMN, id_array, reserved
+from penstock.client.pg_statements import EXPIRED_COLUMN, finalized, id_array, reserved
 from penstock.client.sync.driver import ConsumerDriver, ConsumerOptions
 from penstock.client.sync.pg_link import PgLink
 from penstock.client.sync.pg_nap import PgNap
@@ -98,6 +98,18 @@ class PgConsumer(ConsumerDriver):
 
     def finalize(self, ids: Sequence[str], note: str | None) -> list[str]:
         return self._settle("finalize", ids, note)
+
+    def finalize_one(self, message: Message, note: str | None) -> Message | None:
+        self.attach()
+        if id_array([message.id]) == "{}":
+            return None
+        parameters = (self.queue, message.id, note, self._participant)
+        try:
+            rows = self._free_link().rows("finalize_one", parameters)
+        except NotReserved:
+            return None
+        self._known.discard(message.id)
+        return finalized(self.queue, rows[0])
 
     def finalize_and_reserve(self, ids: Sequence[str], note: str | None, count: int) -> list[Message]:
         self.attach()

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from penstock.client.errors import ClientError, Closed
+from penstock.client.message import Message
+from penstock.client.pg_statements import put_message
 from penstock.client.sync.driver import ProducerDriver
 from penstock.client.sync.pg_link import PgLink
 from penstock.client.sync.waiting import Lock, to_the_end
@@ -41,6 +43,14 @@ class PgProducer(ProducerDriver):
 
     def put_after(self, payloads: Sequence[bytes], delay_s: float, ttl_s: float | None) -> list[str]:
         return self._put("put_after", payloads, delay_s, ttl_s)
+
+    def put_one(
+        self, queue: str, payload: bytes, ready_at: datetime | None, delay_s: float | None, ttl_s: float | None
+    ) -> Message:
+        self.attach()
+        how, when = ("put_after", delay_s) if delay_s else ("put", ready_at)
+        rows = self._link.rows(how, (self._queue, payload, when, ttl_s))
+        return put_message(queue, payload, rows[0])
 
     def close(self) -> None:
         if self._is_closed:

@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.client import checks
 from penstock.client.errors import Closed
+from penstock.client.message import Message
 from penstock.client.sync.driver import ProducerDriver
 
 
@@ -41,14 +42,13 @@ class Producer:
         delay: float | None = None,
         ready_at: datetime | None = None,
         ttl: float | None = None,
-    ) -> str:
-        """Put a message; its id. Text becomes UTF-8.
+    ) -> Message:
+        """Put a message; what it is now, with its id. Text becomes UTF-8.
 
         With `delay` (seconds) or `ready_at` nobody gets it before then. With `ttl` it is gone when nobody has reserved
         it within so many seconds.
         """
-        ids = self._put([checks.payload_bytes(payload)], delay, ready_at, ttl)
-        return ids[0]
+        return self._put_one(checks.payload_bytes(payload), delay, ready_at, ttl)
 
     def put_many(
         self,
@@ -68,10 +68,9 @@ class Producer:
         delay: float | None = None,
         ready_at: datetime | None = None,
         ttl: float | None = None,
-    ) -> str:
-        """Put a value as JSON; the id of the message."""
-        ids = self._put([checks.json_bytes(value)], delay, ready_at, ttl)
-        return ids[0]
+    ) -> Message:
+        """Put a value as JSON; the message."""
+        return self._put_one(checks.json_bytes(value), delay, ready_at, ttl)
 
     def close(self) -> None:
         """Leave the queue."""
@@ -81,6 +80,14 @@ class Producer:
         if self in self._members:
             self._members.remove(self)
         self._driver.close()
+
+    def _put_one(self, payload: bytes, delay: float | None, ready_at: datetime | None, ttl: float | None) -> Message:
+        moment = checks.ready_time(ready_at, delay)
+        delay_s = checks.seconds(delay, "delay")
+        ttl_s = checks.positive_seconds(ttl, "ttl")
+        if self._is_closed:
+            raise Closed(f"the producer for {self.queue!r} is closed")
+        return self._driver.put_one(self.queue, payload, moment, delay_s, ttl_s)
 
     def _put(
         self, payloads: list[bytes], delay: float | None, ready_at: datetime | None, ttl: float | None

@@ -17,7 +17,7 @@ from penstock.pipeline.reconcile.result import POSTGRES, Difference, Reconciliat
 if TYPE_CHECKING:
     import psycopg
 
-COUNTERS: Final = ("ready", "reserved", "scheduled", "buried", "finalized")
+COUNTERS: Final = ("ready_count", "reserved_count", "scheduled_count", "buried_count", "finalized_count")
 
 
 def recount(url: str, schema: str = "penstock") -> Reconciliation:

@@ -1,10 +1,10 @@
 -- What each queue holds, counted row by row, beside what its counters say; in one snapshot of the caller's.
 SELECT s.name,
-       s.ready, coalesce(m.ready, 0),
-       s.reserved, coalesce(m.reserved, 0),
-       s.scheduled, coalesce(m.scheduled, 0),
-       s.buried, coalesce(m.buried, 0),
-       s.finalized, coalesce(h.finalized, 0)
+       s.ready_count, coalesce(m.ready, 0) - s.expired_count,
+       s.reserved_count, coalesce(m.reserved, 0),
+       s.scheduled_count, coalesce(m.scheduled, 0),
+       s.buried_count, coalesce(m.buried, 0),
+       s.finalized_count, coalesce(h.finalized, 0)
 FROM {schema}.queue_stats s
 LEFT JOIN (
     SELECT queue_id, count(*) FILTER (WHERE state = 0) AS ready, count(*) FILTER (WHERE state = 1) AS reserved,

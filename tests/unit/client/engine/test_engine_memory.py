@@ -55,7 +55,7 @@ def test_what_was_moved_is_in_one_place_after_a_crash(house: House) -> None:
     for open_again in (house.crash, house.reopen, house.crash):
         engine = open_again()
         stats = engine.stats(QUEUE)
-        assert (stats.ready, stats.buried, stats.scheduled) == (1, 1, 1)
+        assert (stats.ready_count, stats.buried_count, stats.scheduled_count) == (1, 1, 1)
     assert house.texts(engine.attach(QUEUE, None)) == ["kicked"]
 
 
@@ -107,9 +107,9 @@ def test_the_history_keeps_as_much_as_it_may_and_counts_all(house: House) -> Non
     for message in messages[5:]:
         engine.finalize(number, [message.id], None)
     assert [one.text for one in engine.history(QUEUE, 100)] == ["9", "8", "7"]
-    assert engine.stats(QUEUE).finalized == 10
+    assert engine.stats(QUEUE).finalized_count == 10
     engine = house.reopen(tiny)
-    assert engine.stats(QUEUE).finalized == 10
+    assert engine.stats(QUEUE).finalized_count == 10
     assert [one.text for one in engine.history(QUEUE, 2)] == ["9", "8"]
 
 
@@ -123,7 +123,7 @@ def test_the_history_is_read_across_the_gap_that_a_crash_leaves(house: House) ->
         house.crash()
     assert [one.text for one in house.engine.history(QUEUE, 1)] == ["2"]
     assert [one.text for one in house.engine.history(QUEUE, 1_000)] == ["2", "1", "0"]
-    assert house.engine.stats(QUEUE).finalized == 3
+    assert house.engine.stats(QUEUE).finalized_count == 3
 
 
 def test_a_slot_is_noted_with_its_message_over_restarts_and_crashes(house: House) -> None:
@@ -156,7 +156,13 @@ def test_a_dropped_queue_takes_everything_with_it(house: House) -> None:
     # The consumer is still there; the queue is made anew for it.
     assert house.texts(number) == []
     stats = engine.stats(QUEUE)
-    assert (stats.ready, stats.reserved, stats.scheduled, stats.buried, stats.finalized) == (0, 0, 0, 0, 0)
+    assert (
+        stats.ready_count,
+        stats.reserved_count,
+        stats.scheduled_count,
+        stats.buried_count,
+        stats.finalized_count,
+    ) == (0, 0, 0, 0, 0)
     engine.put(QUEUE, [b"new"], None, None)
     (new,), _ = engine.reserve(number, 5)
     assert (new.text, new.deliveries) == ("new", 1)
@@ -170,7 +176,7 @@ def test_traces_of_expired_messages_are_forgotten(house: House) -> None:
         messages, _ = engine.reserve(number, SEEN_MIN)
         engine.requeue(number, [message.id for message in messages], None, None)
         house.clock.advance(11)
-        assert engine.stats(QUEUE).ready == 0
+        assert engine.stats(QUEUE).ready_count == 0
     (seen,) = engine._seen.values()
     assert len(seen) <= 3 * SEEN_MIN
 
@@ -193,7 +199,7 @@ def test_settling_two_of_which_one_is_not_ours_and_going_on_does_neither(house: 
     (message,), _ = engine.reserve(number, 1)
     with pytest.raises(NotReserved):
         engine.finalize_and_reserve(number, [message.id, "unknown"], None, 1)
-    assert engine.stats(QUEUE).ready == 1
+    assert engine.stats(QUEUE).ready_count == 1
     (following,) = engine.finalize_and_reserve(number, [message.id], None, 1)
     assert following.text == "b"
 

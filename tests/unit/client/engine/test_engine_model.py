@@ -185,9 +185,9 @@ class EngineUse(RuleBasedStateMachine):
         ]
         buried = [known for known in self.messages.values() if known.state == "buried"]
         stats = self.house.engine.stats(QUEUE)
-        assert (stats.ready, stats.reserved) == (len(ready), len(reserved))
-        assert (stats.scheduled, stats.buried) == (len(scheduled), len(buried))
-        assert stats.finalized == len(self.finalized)
+        assert (stats.ready_count, stats.reserved_count) == (len(ready), len(reserved))
+        assert (stats.scheduled_count, stats.buried_count) == (len(scheduled), len(buried))
+        assert stats.finalized_count == len(self.finalized)
         assert [message.payload for message in self.house.engine.history(QUEUE, 1_000)] == self.finalized[::-1]
         for queue in self.house.engine._vhost.all_queues():
             queue.backing.check_invariants()

@@ -76,7 +76,7 @@ def test_a_message_is_held_until_its_time_and_over_a_restart(house: House) -> No
     engine = house.engine
     engine.put(QUEUE, [b"late"], house.now() + timedelta(seconds=60), None)
     engine.put(QUEUE, [b"early"], house.now() + timedelta(seconds=30), None)
-    assert engine.stats(QUEUE).scheduled == 2
+    assert engine.stats(QUEUE).scheduled_count == 2
     engine = house.reopen()
     number = engine.attach(QUEUE, None)
     assert house.texts(number) == []
@@ -87,7 +87,7 @@ def test_a_message_is_held_until_its_time_and_over_a_restart(house: House) -> No
     assert house.texts(number) == ["early"]
     house.clock.advance(31)
     assert house.texts(number) == ["late"]
-    assert engine.stats(QUEUE).scheduled == 0
+    assert engine.stats(QUEUE).scheduled_count == 0
 
 
 def test_what_came_due_while_the_folder_was_closed_is_there_at_once(house: House) -> None:
@@ -114,10 +114,10 @@ def test_a_time_to_live_begins_when_the_message_is_ready(house: House) -> None:
     assert house.texts(number) == ["x"]
     engine.put(QUEUE, [b"y"], house.now() + timedelta(seconds=60), 10.0)
     house.clock.advance(61)
-    assert engine.stats(QUEUE).ready == 1
+    assert engine.stats(QUEUE).ready_count == 1
     house.clock.advance(11)
     assert house.texts(number) == []
-    assert engine.stats(QUEUE).ready == 0
+    assert engine.stats(QUEUE).ready_count == 0
 
 
 def test_a_time_to_live_goes_on_while_a_message_waits_for_its_next_try(house: House) -> None:
@@ -162,7 +162,7 @@ def test_a_requeue_is_never_early(house: House, delay_s: float) -> None:
     engine.put(QUEUE, [b"x"], None, None)
     (message,), _ = engine.reserve(number, 1)
     engine.requeue(number, [message.id], delay_s, None)
-    assert engine.stats(QUEUE).scheduled == 1
+    assert engine.stats(QUEUE).scheduled_count == 1
     assert house.texts(number) == []
     house.clock.advance(delay_s + 0.002)
     assert house.texts(number) == ["x"]

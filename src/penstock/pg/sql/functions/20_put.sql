@@ -13,7 +13,7 @@ COMMENT ON FUNCTION {schema}._check_payloads(bytea[]) IS 'Raises when a payload 
 -- One message of bytes. In the future: scheduled until then. Written out rather than put together from other functions:
 -- what is called once per message costs once per message.
 CREATE OR REPLACE FUNCTION {schema}.put(queue text, payload bytea, ready_at timestamptz DEFAULT NULL,
-                                        ttl interval DEFAULT NULL) RETURNS bigint
+                                        ttl interval DEFAULT NULL) RETURNS {schema}.messages
 LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
 DECLARE
@@ -23,7 +23,7 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_ready_at timestamptz := coalesce(put.ready_at, v_now);
     v_later integer := (v_ready_at > v_now)::integer;
-    v_id bigint;
+    v_row {schema}.messages;
 BEGIN
     IF put.payload IS NULL OR ttl < interval '0' THEN
         PERFORM {schema}._check_payloads(ARRAY[put.payload]), {schema}._check_span('ttl', ttl);
@@ -41,9 +41,9 @@ BEGIN
         v_queue := {schema}._hold_queue(queue);
         v_channel := {schema}._channel(queue);
     END IF;
-    INSERT INTO {schema}.messages (id, queue_id, state, ready_at, expires_at, payload)
+    INSERT INTO {schema}.messages AS m (id, queue_id, state, ready_at, expires_at, payload)
     VALUES (pg_catalog.nextval('{schema}.message_ids'), v_queue, 2 * v_later, v_ready_at, v_ready_at + ttl, put.payload)
-    RETURNING id INTO v_id;
+    RETURNING m.* INTO v_row;
     INSERT INTO {schema}.stats_deltas (queue_id, ready, scheduled) VALUES (v_queue, 1 - v_later, v_later);
     -- As in _wake.
     IF {schema}._in_transaction() THEN
@@ -51,19 +51,19 @@ BEGIN
     ELSIF v_one IS NOT NULL THEN
         PERFORM pg_notify(v_channel, v_one::text);
     END IF;
-    RETURN v_id;
+    RETURN v_row;
 END $body$;
 COMMENT ON FUNCTION {schema}.put(text, bytea, timestamptz, interval) IS
-    'Puts one message and returns its id. ready_at: not before then. ttl: stored as expires_at.';
+    'Puts one message and returns its row. ready_at: not before then. ttl: stored as expires_at.';
 
 -- One message of text, stored as UTF-8.
 CREATE OR REPLACE FUNCTION {schema}.put(queue text, payload text, ready_at timestamptz DEFAULT NULL,
-                                        ttl interval DEFAULT NULL) RETURNS bigint
+                                        ttl interval DEFAULT NULL) RETURNS {schema}.messages
 LANGUAGE sql AS $body$
-    SELECT {schema}.put(queue, pg_catalog.convert_to(payload, 'UTF8'), ready_at, ttl)
+    SELECT * FROM {schema}.put(queue, pg_catalog.convert_to(payload, 'UTF8'), ready_at, ttl)
 $body$;
 COMMENT ON FUNCTION {schema}.put(text, text, timestamptz, interval) IS
-    'Puts one message of text, as UTF-8, and returns its id. ready_at: not before then. ttl: stored as expires_at.';
+    'Puts one message of text, as UTF-8, and returns its row. ready_at: not before then. ttl: stored as expires_at.';
 
 -- Many messages for one queue, all or none. Their ids rise in the order of the array.
 CREATE OR REPLACE FUNCTION {schema}.put_many(queue text, payloads bytea[], ready_at timestamptz DEFAULT NULL,
@@ -174,7 +174,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    RETURN {schema}.put(queue, payload);
+    RETURN (SELECT p.id FROM {schema}.put(queue, payload) AS p);
 END $body$;
 COMMENT ON FUNCTION {schema}.put_at_slot(text, timestamptz, text, bytea) IS
     'Puts a message unless this slot of the schedule, or a later one, was put already; NULL then.';

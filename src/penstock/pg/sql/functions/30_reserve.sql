@@ -40,10 +40,42 @@ END $body$;
 COMMENT ON FUNCTION {schema}._id_at(integer, bigint, integer) IS
     'The id of the k-th ready message from an id on; NULL: none.';
 
+-- Ready messages of a queue whose ttl is over go into the history. What others are just taking is left to them.
+CREATE OR REPLACE FUNCTION {schema}._finalize_expired(queue_id integer) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+#variable_conflict use_column
+DECLARE
+    v_got integer;
+BEGIN
+    WITH gone AS (
+        DELETE FROM {schema}.messages m USING (
+            SELECT r.ctid FROM {schema}.messages r
+            WHERE r.queue_id = _finalize_expired.queue_id AND r.state = 0 AND r.expires_at IS NOT NULL
+              AND r.expires_at <= clock_timestamp()
+            FOR UPDATE SKIP LOCKED
+        ) s
+        WHERE m.ctid = s.ctid
+        RETURNING m.*
+    )
+    INSERT INTO {schema}.messages_history (id, owner, ready_at, reserved_at, reserved_until, expires_at, queue_id,
+        deliveries, state, reserved_by, reserved_ip, exchange, routing_key, properties, payload, note, finalized_at,
+        finalized_note, xid)
+    SELECT g.id, g.owner, g.ready_at, g.reserved_at, g.reserved_until, g.expires_at, g.queue_id, g.deliveries, g.state,
+           g.reserved_by, g.reserved_ip, g.exchange, g.routing_key, g.properties, g.payload, g.note, clock_timestamp(),
+           'expired', pg_current_xact_id()
+    FROM gone g;
+    GET DIAGNOSTICS v_got = ROW_COUNT;
+    IF v_got > 0 THEN
+        INSERT INTO {schema}.stats_deltas (queue_id, ready, finalized) VALUES (_finalize_expired.queue_id, -v_got, v_got);
+    END IF;
+END $body$;
+COMMENT ON FUNCTION {schema}._finalize_expired(integer) IS 'Moves ready messages whose ttl is over into the history.';
+
 -- Looks behind the drawn offset, then from the floor on, then, with what has just become due, from the beginning; each
 -- only for what is still missing. Rows that others are just taking are passed over.
 CREATE OR REPLACE FUNCTION {schema}.reserve(queue text, count integer DEFAULT 1, consumer bigint DEFAULT NULL,
-    lease interval DEFAULT NULL, relative_top integer DEFAULT NULL, floor bigint DEFAULT 0, quick boolean DEFAULT false)
+    lease interval DEFAULT NULL, relative_top integer DEFAULT NULL, floor bigint DEFAULT 0, quick boolean DEFAULT false,
+    expired boolean DEFAULT false)
 RETURNS SETOF {schema}.messages LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
@@ -79,12 +111,16 @@ BEGIN
            reserve.consumer IS NULL OR EXISTS (SELECT 1 FROM {schema}.participants p WHERE p.id = reserve.consumer)
     INTO v_queue, v_strict, v_top, v_attached FROM {schema}.queues q WHERE q.name = queue;
     IF NOT FOUND THEN
-        PERFORM {schema}.use_queue(queue);
-        RETURN;
+        PERFORM {schema}._check_queue(queue);
+        RAISE EXCEPTION 'there is no queue "%"', queue USING ERRCODE = 'undefined_object',
+            HINT = 'Is the name right? A queue is made by the first put, by attach, and by use_queue.';
     END IF;
     IF NOT v_attached THEN
         RAISE EXCEPTION 'consumer % is not attached', reserve.consumer USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'It has left, or was taken for gone: attach again, and reserve with the new number.';
+    END IF;
+    IF NOT reserve.expired THEN
+        PERFORM {schema}._finalize_expired(v_queue);
     END IF;
     FOR v_look IN 1..3 LOOP
         IF v_look = 1 THEN
@@ -122,10 +158,11 @@ BEGIN
         INSERT INTO {schema}.stats_deltas (queue_id, ready, reserved) VALUES (v_queue, -v_got, v_got);
     END IF;
 END $body$;
-COMMENT ON FUNCTION {schema}.reserve(text, integer, bigint, interval, integer, bigint, boolean) IS
+COMMENT ON FUNCTION {schema}.reserve(text, integer, bigint, interval, integer, bigint, boolean, boolean) IS
     'Reserves up to count messages, in order of their ids (those of a second look come last). consumer: the number from '
     'attach. lease: how long (15 minutes without a consumer). relative_top: how many to leave at the head. floor: hint, '
-    'look from this id on. quick: do not wait for the disk; ignored inside transactions.';
+    'look from this id on. quick: do not wait for the disk; ignored inside transactions. expired: also those whose ttl is '
+    'over, for who does something with them; else they go into the history.';
 
 -- Ready messages by their ids, for who has seen them with browse.
 CREATE OR REPLACE FUNCTION {schema}.reserve_ids(queue text, ids bigint[], consumer bigint)

@@ -35,20 +35,41 @@ END $body$;
 COMMENT ON FUNCTION {schema}.finalize_many(text, bigint[], text, bigint) IS
     'Moves reserved messages into the history with a note; returns the ids that were reserved so.';
 
--- One of them, or an error.
+-- One of them and its row there, or an error.
 CREATE OR REPLACE FUNCTION {schema}.finalize(queue text, id bigint, note text DEFAULT NULL, consumer bigint DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql AS $body$
+RETURNS {schema}.messages_history LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+#variable_conflict use_column
+DECLARE
+    v_row {schema}.messages_history;
 BEGIN
-    PERFORM {schema}.finalize_many(queue, ARRAY[id], note, consumer);
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'message % of queue "%" is not reserved by %', id, queue,
-            coalesce('consumer ' || consumer::text, 'nobody in particular')
+    WITH gone AS (
+        DELETE FROM {schema}.messages m
+        USING {schema}.queues q
+        WHERE m.id = finalize.id AND m.state = 1 AND q.name = queue AND m.queue_id = q.id
+          AND m.owner IS NOT DISTINCT FROM consumer
+        RETURNING m.*
+    )
+    INSERT INTO {schema}.messages_history AS h (id, owner, ready_at, reserved_at, reserved_until, expires_at, queue_id,
+        deliveries, state, reserved_by, reserved_ip, exchange, routing_key, properties, payload, note, finalized_at,
+        finalized_note, xid)
+    SELECT g.id, g.owner, g.ready_at, g.reserved_at, g.reserved_until, g.expires_at, g.queue_id, g.deliveries, g.state,
+           g.reserved_by, g.reserved_ip, g.exchange, g.routing_key, g.properties, g.payload, g.note, clock_timestamp(),
+           finalize.note, pg_current_xact_id()
+    FROM gone g
+    RETURNING h.* INTO v_row;
+    IF v_row.id IS NULL THEN
+        RAISE EXCEPTION 'message % of queue "%" is not reserved%', finalize.id, queue,
+            coalesce(' by consumer ' || consumer::text, ', or a consumer has reserved it')
             USING ERRCODE = 'no_data_found',
-            HINT = 'It was settled before, or its lease ran out, or another consumer has it.';
+            HINT = 'It was settled before, or its lease ran out, or another has it. Who has reserved with a number '
+                   'finalizes with it: consumer => NUMBER.';
     END IF;
+    INSERT INTO {schema}.stats_deltas (queue_id, reserved, finalized) VALUES (v_row.queue_id, -1, 1);
+    RETURN v_row;
 END $body$;
 COMMENT ON FUNCTION {schema}.finalize(text, bigint, text, bigint) IS
-    'Moves a reserved message into the history with a note; raises when it is not reserved so.';
+    'Moves a reserved message into the history with a note, and returns its row there; raises when it is not reserved so.';
 
 -- Finalize, then reserve, in one round trip and one commit.
 CREATE OR REPLACE FUNCTION {schema}.finalize_and_reserve(queue text, ids bigint[], note text, count integer, consumer bigint,

@@ -93,12 +93,13 @@ END $body$;
 COMMENT ON FUNCTION {schema}.browse(text, bigint, integer, bigint) IS
     'Ready messages from an id on, in order, up to so many and so many bytes; nothing is disturbed.';
 
--- Exact; walks over them.
+-- Exact; walks over them. What has expired is not ready any more.
 CREATE OR REPLACE FUNCTION {schema}.count_ready(queue text) RETURNS bigint LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET jit = off AS $body$
 BEGIN
     RETURN (SELECT count(*) FROM {schema}.messages m
-            WHERE m.queue_id = (SELECT q.id FROM {schema}.queues q WHERE q.name = queue) AND m.state = 0);
+            WHERE m.queue_id = (SELECT q.id FROM {schema}.queues q WHERE q.name = queue) AND m.state = 0
+              AND (m.expires_at IS NULL OR m.expires_at > statement_timestamp()));
 END $body$;
 COMMENT ON FUNCTION {schema}.count_ready(text) IS 'How many messages are ready, counted.';
 

@@ -90,8 +90,9 @@ BEGIN
     -- Two corrections at once would both add the same difference; a partition must not go in between.
     PERFORM pg_advisory_xact_lock({schema}._lock_class(), 0);
     INSERT INTO {schema}.stats_deltas (queue_id, ready, reserved, scheduled, buried, finalized)
-    SELECT s.queue_id, coalesce(m.ready, 0) - s.ready, coalesce(m.reserved, 0) - s.reserved,
-           coalesce(m.scheduled, 0) - s.scheduled, coalesce(m.buried, 0) - s.buried, coalesce(h.finalized, 0) - s.finalized
+    SELECT s.queue_id, coalesce(m.ready, 0) - (s.ready_count + s.expired_count), coalesce(m.reserved, 0) - s.reserved_count,
+           coalesce(m.scheduled, 0) - s.scheduled_count, coalesce(m.buried, 0) - s.buried_count,
+           coalesce(h.finalized, 0) - s.finalized_count
     FROM {schema}.queue_stats s
     LEFT JOIN (
         SELECT queue_id, count(*) FILTER (WHERE state = 0) AS ready, count(*) FILTER (WHERE state = 1) AS reserved,
