@@ -91,6 +91,9 @@ PULL_MESSAGES_MAX: Final = 256
 PULL_BYTES_MAX: Final = 64 * 1024
 # One turn of the scheduler delivers at most this many messages before sockets are read again.
 TURN_MESSAGES_MAX: Final = 4_096
+# What one connection has sent is handled for so long, then others are. A turn of the scheduler delivers as long.
+PARSE_TURN_S: Final = 0.004
+DELIVER_TURN_S: Final = 0.005
 # Deliveries that are settled together at once; of more there may be slices.
 SETTLE_AT_ONCE: Final = 512
 # One slice of a settlement of many deliveries: so many messages, or as many as take so long. Dead letters cost about

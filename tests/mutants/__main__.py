@@ -73,11 +73,11 @@ def run_all(mutants: Sequence[Mutant], workers: int, limit_s: float) -> list[Res
     return [results[mutant.name] for mutant in mutants]
 
 
-def check(mutants: Sequence[Mutant]) -> bool:
+def check(mutants: Sequence[Mutant], workers: int) -> bool:
     say(f"running the killers of {len(mutants)} mutants on the source as it is")
     begun_s = time.monotonic()
     with copied_source() as folder:
-        failed = failing_without_a_mutant(mutants, folder, CHECK_LIMIT_S)
+        failed = failing_without_a_mutant(mutants, folder, CHECK_LIMIT_S, workers)
     if failed:
         say(f"{failed}\nthe killers fail without any mutant: repair that first")
     else:
@@ -96,7 +96,7 @@ def main() -> int:
             sys.stdout.write(f"{mutant.name}\n    {mutant.promise}\n    {mutant.file}\n")
             sys.stdout.write("".join(f"    killed by {killer}\n" for killer in mutant.killers))
         return 0
-    if not given.unchecked and not check(mutants):
+    if not given.unchecked and not check(mutants, given.workers):
         return 1
     results = run_all(mutants, given.workers, given.limit)
     alive = [result for result in results if result.verdict != KILLED]

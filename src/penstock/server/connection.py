@@ -37,8 +37,10 @@ log = logging.getLogger("penstock.connection")
 OUT_BYTES_FLUSH = 256 * 1024
 # Why what has arrived is not even parsed: the client does not read its answers, or an answer waits for the disk.
 OUTPUT = "output"
+# Or others come first.
+TURN = "turn"
 # Or what it has settled takes more than a turn, or what others have in a queue that it asks about.
-PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS, SETTLING, WAITING))
+PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS, SETTLING, WAITING, TURN))
 
 
 class Connection(asyncio.Protocol):
@@ -189,6 +191,18 @@ class Connection(asyncio.Protocol):
 
     def is_parsing_stopped_only_by(self, reason: str) -> bool:
         return not self.closing and self._read_stops & PARSE_STOPS == {reason}
+
+    def yield_parsing(self) -> None:
+        """The client has sent more than is handled in one go: the others first."""
+        self.stop_parsing(TURN)
+        self.server.parse_turns.add(self)
+
+    def parse_on(self) -> None:
+        """Its turn has come."""
+        self.resume_reading(TURN)
+        if self.parsing_stopped and not self._read_stops & PARSE_STOPS:
+            self.parsing_stopped = False
+            self.data_received(b"")
 
     def settling_begun(self) -> None:
         """What the client has settled, or left behind, takes several turns."""

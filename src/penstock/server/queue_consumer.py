@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.files import is_temporary
-from penstock.message import Run
 from penstock.queues.consumer import Consumer
 from penstock.queues.consumer_label import consumer_label
 from penstock.queues.queue import Queue
@@ -49,19 +47,11 @@ class QueueConsumer(Consumer):
             self.subscription.channel.connection.failed()
             return 0
 
-    def pull(self, credit: int) -> Run | None:
-        """Take a run from the queue; None when there is nothing for it now."""
-        try:
-            return self.queue.pull(self, credit)
-        except OSError as error:
-            if not is_temporary(error):
-                raise
-            # The machine is out of descriptors or memory. Nothing was taken; it looks again soon.
-            loop = self.subscription.channel.connection.server.loop
-            loop.call_later(limits.STALLED_FETCH_S, self._look_again)
-            return None
+    def look_later(self) -> None:
+        """Messages could not be read because the machine is out of descriptors or memory: look again soon."""
+        loop = self.subscription.channel.connection.server.loop
+        loop.call_later(limits.STALLED_FETCH_S, self._look_again)
 
     def _look_again(self) -> None:
-        """What could not be read may be readable now."""
         if self.node is not None:
             self.queue.consumers.notify_available(1)

@@ -30,6 +30,9 @@ PUBLISH_ID = b"\x00\x3c\x00\x28"
 # A basic.ack frame behind its channel number, up to the delivery tag.
 ACK_START = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 ACK_FRAME_BYTES = 21
+ACKS_AT_ONCE = 512
+# Frames that are handled between two looks at the clock; behind a run there is one.
+LOOK_AFTER = 16
 
 
 class HotPublish:
@@ -103,12 +106,23 @@ class FrameReader(RouteMemory):
             pos = connection.read_header(data)
             if pos < 0:
                 return 0
+        clock = connection.broker.clock
+        until_s = clock.monotonic_s() + limits.PARSE_TURN_S
+        left = LOOK_AFTER
         while end - pos >= limits.FRAME_HEAD_BYTES:
+            left -= 1
+            if left == 0:
+                left = LOOK_AFTER
+                if clock.monotonic_s() >= until_s:
+                    connection.yield_parsing()
+                    break
             hot = self._hot
             if hot is not None and data.startswith(hot.prefix, pos):
                 pos_after = self._publish_run(hot, data, pos)
                 if pos_after != pos:
                     pos = pos_after
+                    # It may have been long.
+                    left = 1
                     continue
             kind = data[pos]
             size = int.from_bytes(data[pos + 3 : pos + 7], "big")
@@ -130,6 +144,7 @@ class FrameReader(RouteMemory):
                     continue
                 if data.startswith(ACK_START, pos + 3):
                     pos = self._acks(data, pos, end)
+                    left = 1
                     if connection.parsing_stopped:
                         break
                     continue
@@ -266,6 +281,8 @@ class FrameReader(RouteMemory):
             return stop
         head = data[pos : pos + 11]
         first = last = 0
+        # No more at once than a turn has time for, whatever their order.
+        end = min(end, pos + ACKS_AT_ONCE * ACK_FRAME_BYTES)
         try:
             while (
                 data.startswith(head, pos)

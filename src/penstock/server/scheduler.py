@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.clock import Clock
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 class Scheduler:
     """Runs turns on the event loop while there is work."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, flow: PublisherFlow, after_turn: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, flow: PublisherFlow, after_turn: Callable[[], None], clock: Clock
+    ) -> None:
         self._loop = loop
+        self._clock = clock
         self._flow = flow
         # Called after each turn; sets the timer of the next expiry.
         self._after_turn = after_turn
@@ -86,7 +90,8 @@ class Scheduler:
     def _deliver(self) -> None:
         working = self._working
         budget = limits.TURN_MESSAGES_MAX
-        while working and budget > 0:
+        until_s = self._clock.monotonic_s() + limits.DELIVER_TURN_S
+        while working and budget > 0 and self._clock.monotonic_s() < until_s:
             connection = working.popleft()
             try:
                 budget -= connection.deliver_some()

@@ -28,6 +28,7 @@ from penstock.server.faults import Faults
 from penstock.server.flow import PublisherFlow
 from penstock.server.http import HttpDoor
 from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
+from penstock.server.parse_turns import ParseTurns
 from penstock.server.pg_open import OpenPostgres, open_postgres
 from penstock.server.scheduler import Scheduler
 from penstock.server.settlements import Settlements
@@ -61,6 +62,7 @@ class Server:
         self.flow: PublisherFlow
         self.scheduler: Scheduler
         self.settlements: Settlements
+        self.parse_turns: ParseTurns
         self.faults = Faults(self)
         self._make_syncer = make_syncer
         self._store: StoreTurns | None = None
@@ -87,7 +89,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self.flow = PublisherFlow(self.loop)
-        self.scheduler = Scheduler(self.loop, self.flow, self.arm_expiry)
+        self.scheduler = Scheduler(self.loop, self.flow, self.arm_expiry, SystemClock())
         if self.config.postgres_url is not None:
             self._postgres = open_postgres(self.config, self.loop, SystemClock(), self.scheduler.turn_soon)
         try:
@@ -96,6 +98,7 @@ class Server:
             elif self._postgres is not None:
                 self.broker = Broker(self.config, postgres=self._postgres.queues)
             self.settlements = Settlements(self.loop, self.broker.clock)
+            self.parse_turns = ParseTurns(self.loop, self.broker.clock)
             await self._listen()
             if self.config.http_port is not None:
                 self._http = HttpDoor(self.config, self.broker, self.budget.http_connections)

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.files import is_temporary
 from penstock.queues.unacked import UnackedRun
 from penstock.server.delivery import DeliveryEncoder
 from penstock.server.queue_consumer import QueueConsumer
@@ -154,14 +155,22 @@ class Subscription:
         if credit <= 0 or not connection.is_writable():
             self.lose_interest()
             return 0
-        run = consumer.pull(credit)
+        queue = consumer.queue
+        try:
+            run = queue.pull(consumer, credit)
+        except OSError as error:
+            if not is_temporary(error):
+                raise
+            # Nothing was taken.
+            consumer.look_later()
+            return 0
         if run is None:
             return 0
         entries = run.entries
         count = len(entries)
         first_tag = channel.take_tags(count)
         if not self.no_ack:
-            unacked_run = UnackedRun(consumer.queue, consumer, run.first_seq_id - first_tag)
+            unacked_run = UnackedRun(queue, consumer, run.first_seq_id - first_tag)
             if consumer.ack_timeout_ms:
                 unacked_run.due_ms = channel.ack_due_ms(consumer.ack_timeout_ms)
             channel.unacked.add(first_tag, count, unacked_run)

@@ -6,6 +6,7 @@ import pytest
 from fake_loop import FakeLoop
 
 from penstock import limits
+from penstock.clock import ManualClock
 from penstock.server.flow import PublisherFlow
 from penstock.server.scheduler import Scheduler
 
@@ -67,7 +68,7 @@ class Bench:
         self.loop = FakeLoop()
         self.log: list[str] = []
         self.flow = PublisherFlow(self.loop)
-        self.scheduler = Scheduler(self.loop, self.flow, lambda: self.log.append("end"))
+        self.scheduler = Scheduler(self.loop, self.flow, lambda: self.log.append("end"), ManualClock())
 
     def worker(self, name: str, *packs: int) -> Worker:
         return Worker(self, name, list(packs))
@@ -167,7 +168,7 @@ def test_there_is_a_next_turn_even_after_one_that_failed() -> None:
         if next(ends):
             raise ZeroDivisionError
 
-    bench.loop, bench.scheduler = loop, Scheduler(loop, bench.flow, fail_once)
+    bench.loop, bench.scheduler = loop, Scheduler(loop, bench.flow, fail_once, ManualClock())
     bench.worker("a", 1).wake()
     with pytest.raises(ZeroDivisionError):
         loop.turn()
