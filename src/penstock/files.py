@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from errno import EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from errno import EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from typing import Final
 
 # What the machine says when it is out of descriptors or memory. It says nothing about the disk or the file: the same
 # call succeeds when something else was closed.
 TEMPORARY_ERRORS: Final = frozenset((EMFILE, ENFILE, EAGAIN, ENOMEM, ENOBUFS))
+
+# How often a read that fails with EIO is made, at once. What cannot be read then may be readable later.
+READ_TRIES: Final = 3
 
 
 class File(ABC):
@@ -40,7 +43,11 @@ class File(ABC):
 
     @abstractmethod
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from an offset; fewer only at the end of the file."""
+        """Up to `size` bytes from an offset; fewer only at the end of the file.
+
+        A read that fails with EIO is tried again. An error that comes out says that the bytes cannot be read now, and
+        nothing about what they are.
+        """
 
     @abstractmethod
     def size(self) -> int:
@@ -181,6 +188,11 @@ def read_file(files: Files, path: str) -> bytes:
         return file.pread(file.size(), 0)
     finally:
         file.close()
+
+
+def read_again(error: OSError, tries: int) -> bool:
+    """Whether a read that has failed so many times is worth another try. A disk may read a sector the second time."""
+    return error.errno == EIO and tries < READ_TRIES
 
 
 def is_temporary(error: OSError) -> bool:

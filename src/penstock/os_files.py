@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from penstock.files import File, Files, FolderLock, FolderLocked, check_path
+from penstock.files import File, Files, FolderLock, FolderLocked, check_path, read_again
 from penstock.spare_descriptors import SpareDescriptors
 
 if sys.platform == "win32":
@@ -69,6 +69,16 @@ class OsFile(File):
         return written
 
     def pread(self, size: int, offset: int) -> bytes:
+        tries = 0
+        while True:
+            try:
+                return self._read(size, offset)
+            except OSError as error:
+                tries += 1
+                if not read_again(error, tries):
+                    raise
+
+    def _read(self, size: int, offset: int) -> bytes:
         data = read_at(self._descriptor, size, offset)
         if len(data) == size or not data:
             return data

@@ -18,7 +18,7 @@ import errno
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.files import File, Files, FolderLock, FolderLocked, check_path
+from penstock.files import File, Files, FolderLock, FolderLocked, check_path, read_again
 from penstock.sim_crash import Choose, Survivors
 from penstock.sim_disk import Disk, Folder, Inode, NameChange, Twins
 from penstock.sim_faults import CHANGING_CALLS, Fault, FaultPlan, SimCrash, Survival
@@ -64,7 +64,15 @@ class SimFile(File):
 
     def pread(self, size: int, offset: int) -> bytes:
         assert size >= 0 and offset >= 0
-        self._call("pread")
+        tries = 0
+        while True:
+            try:
+                self._call("pread")
+                break
+            except OSError as error:
+                tries += 1
+                if not read_again(error, tries):
+                    raise
         data = bytes(self._inode.seen[offset : offset + size])
         self._machine.pread_bytes += len(data)
         return data

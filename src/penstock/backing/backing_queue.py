@@ -113,6 +113,13 @@ class BackingQueue(ABC):
         """
         return 0
 
+    def stalled(self, error: OSError) -> None:
+        """A fetch has raised this. The messages are still there; `drain_arrived` has them when it is time to try again.
+
+        Raises the error where that is not possible.
+        """
+        raise error
+
     def is_looking(self) -> bool:
         """Whether `browse` or `fold` may have found less than there is, and what is missing comes soon."""
         return False

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from penstock.backing.msg_status import MsgStatus
-from penstock.files import File
+from penstock.files import File, is_temporary
 from penstock.journal.place import BatchPlace
 from penstock.journal.reader import RottenBatch
 from penstock.message import Entry, Envelope
@@ -187,7 +187,7 @@ class Homes:
     def read(self, status: MsgStatus) -> list[Entry | None]:
         """The messages of a run whose bodies are on disk; None for what is damaged.
 
-        An OSError that comes out says nothing about the bytes: the same call may succeed later.
+        An OSError that comes out, EIO included, says nothing about the bytes: the same call may succeed later.
         """
         self.reads += status.count
         props = status.msg_props
@@ -223,6 +223,24 @@ class Homes:
         except (RottenBatch, StoreError):
             return None
         return self._read_record(status.place.segment, status.addresses[index], status, index)
+
+    def look(self, status: MsgStatus) -> list[Entry | None]:
+        """As `read`, for who only looks: None for what cannot be read now, too."""
+        try:
+            return self.read(status)
+        except OSError as error:
+            if is_temporary(error):
+                raise
+        return [self.look_at(status, index) for index in range(status.count)]
+
+    def look_at(self, status: MsgStatus, index: int) -> Entry | None:
+        """As `read_one`, for who only looks."""
+        try:
+            return self.read_one(status, index)
+        except OSError as error:
+            if is_temporary(error):
+                raise
+            return None
 
     def _read_journal(self, status: MsgStatus) -> Sequence[tuple[Envelope, bytes] | None]:
         place = status.place

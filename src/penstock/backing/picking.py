@@ -10,7 +10,7 @@ what was found leaves its zones, without any I/O, and is handed over as runs wit
 Invariants
   1. Those of `zones` hold before and after, also when an error comes out: then nothing was taken.
   2. Slots of neighbours are read together; of a body that stands alone, its neighbours are not read.
-  3. What is damaged leaves the zones too, and is reported, as with a fetch.
+  3. What is damaged, or cannot be read now, leaves the zones too, and is reported, as with a fetch.
 
 Crash: nothing is left, and nothing was written. It does not know who wants the messages, and writes no rows.
 """
@@ -22,9 +22,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, final
 
-from penstock.backing.msg_status import MsgStatus, readable_parts
+from penstock.backing.msg_status import MsgStatus
 from penstock.backing.pending_acks import spans
 from penstock.backing.zones import Zones
+from penstock.files import is_temporary
 from penstock.message import Entry
 
 # Slots that are read for nothing between two that are wanted: cheaper than a second call.
@@ -35,12 +36,17 @@ SLOTS_BETWEEN_MAX: Final = 64
 class Pick:
     """What was found of the messages that are wanted."""
 
-    __slots__ = ("damaged", "found")
+    __slots__ = ("damaged", "found", "unread")
 
     def __init__(self) -> None:
-        # Copies of what stands in the zones: runs with their bodies, and runs whose bodies are damaged.
+        # Copies of what stands in the zones: runs with their bodies, runs whose bodies are damaged, and runs that
+        # cannot be read now, with the error that says so.
         self.found: list[MsgStatus] = []
         self.damaged: list[MsgStatus] = []
+        self.unread: list[tuple[MsgStatus, OSError]] = []
+
+    def all(self) -> list[MsgStatus]:
+        return [*self.found, *self.damaged, *[status for status, _ in self.unread]]
 
 
 def pick(zones: Zones, wanted: list[int]) -> list[MsgStatus]:
@@ -59,13 +65,15 @@ def pick(zones: Zones, wanted: list[int]) -> list[MsgStatus]:
     if zones.delta_count:
         _find_in_delta(zones, within, wanted)
     # From here on there is nothing to read.
-    for status in [*read.found, *read.damaged]:
+    for status in read.all():
         strays.take_back(range(status.seq_id, status.seq_id + status.count))
-    for status in [*within.found, *within.damaged]:
+    for status in within.all():
         _take_out(zones, status)
     zones.closed_up()
     for status in [*read.damaged, *within.damaged]:
         zones.lost(status)
+    for status, error in [*read.unread, *within.unread]:
+        zones.unreadable(status, error)
     picked = [*read.found, *within.found]
     picked.sort(key=_seq_id_of)
     return picked
@@ -133,13 +141,24 @@ def _note(zones: Zones, result: Pick, status: MsgStatus) -> None:
         status.start = 0
         result.found.append(status)
         return
-    found: list[Entry | None] = [zones.homes.read_one(status, 0)] if status.count == 1 else zones.homes.read(status)
-    for part, entries in readable_parts(status, found):
-        if entries is None:
-            result.damaged.append(part)
-        else:
-            part.load(entries)
-            result.found.append(part)
+    if status.count == 1:
+        # Its neighbours are left alone.
+        try:
+            entry = zones.homes.read_one(status, 0)
+        except OSError as error:
+            if is_temporary(error):
+                raise
+            result.unread.append((status, error))
+            return
+        if entry is not None:
+            status.load([entry])
+            result.found.append(status)
+            return
+    parts, damaged, unread, failed = zones.read_parts(status)
+    result.found.extend(parts)
+    result.damaged.extend(damaged)
+    if failed is not None:
+        result.unread.extend([(part, failed) for part in unread])
 
 
 # --- taking -------------------------------------------------------------------------------------------

@@ -329,6 +329,15 @@ class PriorityBackingQueue(BackingQueue):
     def ram_duration(self) -> float:
         return min([backing.ram_duration() for _, backing in self._levels.open], default=math.inf)
 
+    def drain_arrived(self) -> int:
+        return sum([backing.drain_arrived() for _, backing in self._levels.open])
+
+    def stalled(self, error: OSError) -> None:
+        # Which of them it was is not known, and the others are asked anew as well.
+        for _, backing in self._levels.open:
+            if not backing.is_empty():
+                backing.stalled(error)
+
     def needs_timeout(self) -> int:
         return max([backing.needs_timeout() for _, backing in self._levels.open], default=TIMEOUT_NONE)
 

@@ -163,7 +163,7 @@ class StoredVariable(StoredQueue):
         """The run in its new place. What cannot be read now stays where it is."""
         if status.msg is not None:
             return self._copied(status, False)
-        found = self._queue.homes.read(status)
+        found = self._queue.homes.look(status)
         moved: list[MsgStatus] = []
         for part, entries in readable_parts(status, found):
             if entries is None:

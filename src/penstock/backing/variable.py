@@ -14,7 +14,8 @@ Invariants
      when it is gone.
   3. A token comes out of `drain_confirmed` when the batch with its run is durable; at once for what is not persistent.
   4. An OSError leaves all of this true, and every message ready or pending, or gone if the verb was to remove it. Only
-     verbs that must read raise one: fetch and its kin, browse, fold, ackfold, purge. What was not reached then is as
+     verbs that must read raise one: fetch and its kin, browse, fold, ackfold, purge. A body that cannot be read raises
+     none in fetch, which sets its message aside, nor in browse and fold, which leave it out. What was not reached is as
      before: a fetch has taken nothing, a purge has removed nothing, dropwhile and fetchwhile have ended early. Publish,
      ack, requeue and paging keep in RAM what cannot be written; requeue keeps what cannot be read as it is.
 
@@ -31,12 +32,13 @@ from typing import Final
 
 from penstock import limits
 from penstock.backing import zone_views
-from penstock.backing.backing_queue import TIMEOUT_IDLE, TIMEOUT_NONE, TIMEOUT_TIMED, FoldVisitor
+from penstock.backing.backing_queue import TIMEOUT_IDLE, TIMEOUT_NONE, TIMEOUT_TIMED, BackingQueue, FoldVisitor
 from penstock.backing.msg_status import MsgStatus
 from penstock.backing.outcomes import NO_ACTOR
 from penstock.backing.paging import INFINITE
-from penstock.backing.put_back import retry
+from penstock.backing.put_back import put_back, retry
 from penstock.backing.variable_settling import VariableSettling
+from penstock.files import is_temporary
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 
 log: Final = logging.getLogger("penstock.store")
@@ -78,6 +80,7 @@ class VariableBackingQueue(VariableSettling):
         self.live.remove(self.live.low, max(0, self.tail.next_seq_id - self.live.low))
         self.tail.persistent_count = self.tail.persistent_bytes = 0
         self.tail.delivery_counts.clear()
+        self.aside.clear()
         self._owed.give_up()
         # The way back from the zones: without it the queue is freed by reference counting.
         self.zones.lost = _nothing_lost
@@ -168,7 +171,9 @@ class VariableBackingQueue(VariableSettling):
     def needs_timeout(self) -> int:
         if self._owed.is_waiting():
             return TIMEOUT_TIMED
-        return TIMEOUT_IDLE if self.paging.unfinished or self.zones.strays.count else TIMEOUT_NONE
+        if self.paging.unfinished or self.zones.strays.count or self.aside.is_due():
+            return TIMEOUT_IDLE
+        return TIMEOUT_NONE
 
     def timeout(self) -> None:
         if self._owed.is_waiting():
@@ -178,8 +183,21 @@ class VariableBackingQueue(VariableSettling):
     def resume(self) -> None:
         if self.zones.strays.count:
             retry(self.zones)
+        if self.aside.is_due():
+            # Through the queue: its consumers are to hear of what is ready again.
+            self._callback(self.KIND, _put_aside_back)
         if self.paging.unfinished or self.paging.is_over():
             self.paging.reduce(self.paging.options.slice_count)
+
+    def put_aside_back(self) -> None:
+        """What could not be read is ready again, where it belongs; the next fetch tries to read it."""
+        was_stalled = self.aside.is_stalled
+        runs = self.pending.take_back(self.aside.take())
+        put_back(self.zones, runs)
+        self._arrived_count += len(self) if was_stalled else sum([status.count for status in runs])
+
+    def stalled(self, error: OSError) -> None:
+        self.aside.stall(self.homes.folder, error)
 
     def handle_pre_hibernate(self) -> None:
         try:
@@ -227,7 +245,13 @@ class VariableBackingQueue(VariableSettling):
     def _visit_waiting(self, seq_id: int, visit: FoldVisitor) -> bool:
         """Show a message that stands in no zone: a pending one, or a stray."""
         pending = seq_id in self.pending
-        entry = self.pending.entry(seq_id) if pending else self.zones.strays.entry(seq_id)
+        try:
+            entry = self.pending.entry(seq_id) if pending else self.zones.strays.entry(seq_id)
+        except OSError as error:
+            if is_temporary(error):
+                raise
+            # It cannot be read now.
+            return True
         return entry is None or visit(seq_id, entry, pending)
 
     def status(self) -> dict[str, int | float | str]:
@@ -255,6 +279,7 @@ class VariableBackingQueue(VariableSettling):
             "disk_reads": self.homes.reads,
             "disk_writes": self.homes.writes,
             "lost": self.lost_count,
+            "unreadable": self.aside.count,
         }
 
     def check_invariants(self) -> None:
@@ -274,3 +299,8 @@ class VariableBackingQueue(VariableSettling):
 
 def _nothing_lost(status: MsgStatus) -> None:
     """A deleted queue has nothing to lose."""
+
+
+def _put_aside_back(queue: BackingQueue) -> None:
+    assert isinstance(queue, VariableBackingQueue)
+    queue.put_aside_back()

@@ -32,6 +32,7 @@ from penstock.backing.owed_confirms import OwedConfirms
 from penstock.backing.paging import Paging, PagingOptions
 from penstock.backing.pending_acks import PendingAcks, Settled
 from penstock.backing.rates import Rates
+from penstock.backing.set_aside import SetAside
 from penstock.backing.tail import Tail
 from penstock.backing.zones import Zones
 from penstock.clock import Clock
@@ -56,13 +57,24 @@ class VariableBooks(BackingQueue):
         self.live = LiveMap(homes.slots)
         self.pending = PendingAcks(homes)
         self.zones = Zones(
-            homes, self.live, self.pending, self._lost, options.read_ahead_count, options.read_ahead_bytes
+            homes,
+            self.live,
+            self.pending,
+            self._lost,
+            self._unreadable,
+            options.read_ahead_count,
+            options.read_ahead_bytes,
         )
         self.tail = Tail(homes, self.zones, queue_no)
         self.rates = Rates(clock)
         self.paging = Paging(options, self.rates, self.zones, self.pending)
         # Messages that could not be read any more.
         self.lost_count = 0
+        # Those that cannot be read now.
+        self.aside = SetAside(clock)
+        # Messages that have become ready by themselves, and that nobody was told of.
+        self._arrived_count = 0
+        self._callback = callback
         self.terminated = False
         self._journal = homes.journal
         self._owed = OwedConfirms(homes.journal, self.KIND, callback)
@@ -167,6 +179,15 @@ class VariableBooks(BackingQueue):
         )
         self.homes.release(status, 0, status.count)
         self._settle([(status.seq_id, status.count, status.size_bytes, persistent)], rows.LOST)
+
+    def _unreadable(self, status: MsgStatus, error: OSError) -> None:
+        """Messages that were ready cannot be read now: they are pending, without a consumer, until the next try."""
+        self.aside.add(status, self.homes.folder, error)
+        self.pending.record(status, None)
+
+    def drain_arrived(self) -> int:
+        count, self._arrived_count = self._arrived_count, 0
+        return count
 
     def _release_ready(self) -> None:
         """Give back the references to the shared stores of what is ready."""

@@ -195,7 +195,7 @@ class VariableFetching(VariableBooks):
             bytes_left -= rest.size_bytes
             if count_max == 1 and rest.msg is None:
                 # Who asks for one message jumps; who walks asks for more.
-                found = [self.homes.read_one(rest, 0)]
+                found = [self.homes.look_at(rest, 0)]
             else:
                 found = zone_views.bodies_of(self.zones, rest)
             if None in found:

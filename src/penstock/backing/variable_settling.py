@@ -68,6 +68,7 @@ class VariableSettling(VariableFetching):
                 visit(seq_id, entry)
 
     def purge_acks(self) -> int:
+        self.aside.clear()
         return self._settle(self.pending.remove(self.pending.seq_ids()), rows.DROPPED)
 
     # --- who has what ------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ class VariableSettling(VariableFetching):
     # --- what is ready -----------------------------------------------------------------------------
 
     def purge(self) -> int:
-        purged = len(self)
+        purged = len(self) + self.aside.count
         if purged == 0:
             return 0
         strays = self.zones.strays
@@ -123,4 +124,6 @@ class VariableSettling(VariableFetching):
                 if seq_id not in self.pending:
                     self.live.remove(seq_id, 1)
                     self.zones.recount_due = True
+        # These were ready, until they could not be read.
+        self._settle(self.pending.remove(self.aside.take()), rows.PURGED)
         return purged

@@ -88,10 +88,10 @@ def delta_between(zones: Zones, start: int, end: int) -> list[MsgStatus]:
 
 
 def bodies_of(zones: Zones, status: MsgStatus) -> list[Entry | None]:
-    """The messages of a run, read if need be; the run stays as it is."""
+    """The messages of a run, read if need be, None for what cannot be; the run stays as it is."""
     if status.msg is not None:
         return list(status.entries())
-    return zones.homes.read(status)
+    return zones.homes.look(status)
 
 
 def check_zones(zones: Zones) -> None:

@@ -30,17 +30,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Final, final
 
 from penstock.backing.delta_reader import DeltaPart, first_stretch, read_delta
 from penstock.backing.homes import Homes
 from penstock.backing.msg_status import MsgStatus, readable_parts
 from penstock.backing.pending_acks import PendingAcks
+from penstock.files import is_temporary
+from penstock.message import Entry
 from penstock.store import places
 from penstock.store.live_map import LiveMap
 
 # Is told of messages that are damaged on disk: they are not ready any more.
 Lost = Callable[[MsgStatus], None]
+# Is told of messages that cannot be read now, and why: they are not ready until they are put back.
+Unreadable = Callable[[MsgStatus, OSError], None]
+
+# After so many messages of a run that could not be read, one by one, the rest is not tried: each may take seconds.
+UNREADABLE_TRIES: Final = 3
 
 
 @final
@@ -53,6 +60,7 @@ class Zones:
         live: LiveMap,
         pending: PendingAcks,
         lost: Lost,
+        unreadable: Unreadable,
         read_ahead_count: int,
         read_ahead_bytes: int,
     ) -> None:
@@ -86,6 +94,7 @@ class Zones:
         # What was handed out may lie within the delta, and is not part of it.
         self._pending = pending
         self.lost = lost
+        self.unreadable = unreadable
         self._read_ahead_count = read_ahead_count
         self._read_ahead_bytes = read_ahead_bytes
 
@@ -139,17 +148,79 @@ class Zones:
         self._after_q3()
 
     def with_bodies(self, status: MsgStatus) -> list[MsgStatus]:
-        """The run as alphas; what is damaged is left out and reported."""
-        parts: list[MsgStatus] = []
-        for part, entries in readable_parts(status, self.homes.read(status)):
+        """The run as alphas; what is damaged, or cannot be read now, is left out and reported."""
+        try:
+            found = self.homes.read(status)
+            if len(found) == status.count and None not in found:
+                # Almost always.
+                status.load([entry for entry in found if entry is not None])
+                return [status]
+        except OSError as failed:
+            if is_temporary(failed):
+                raise
+        parts, damaged, unread, error = self.read_parts(status)
+        for part in damaged:
+            self.ready_count -= part.count
+            self.ready_bytes -= part.size_bytes
+            self.lost(part)
+        for part in unread:
+            assert error is not None
+            self.ready_count -= part.count
+            self.ready_bytes -= part.size_bytes
+            self.unreadable(part, error)
+        return parts
+
+    def read_parts(self, status: MsgStatus) -> tuple[list[MsgStatus], list[MsgStatus], list[MsgStatus], OSError | None]:
+        """A run, read: as alphas, what is damaged, and what cannot be read now, with the error that says so.
+
+        Nothing is changed. An error that comes out is not about these bytes: nothing can be read at present.
+        """
+        error: OSError | None = None
+        try:
+            found = self.homes.read(status)
+            if None in found or len(found) < status.count:
+                # Once more: what is written off is never read again.
+                found = self.homes.read(status)
+            unread = [False] * status.count
+        except OSError as failed:
+            if is_temporary(failed):
+                raise
+            error = failed
+            found, unread = self._read_singly(status)
+        good: list[MsgStatus] = []
+        bad: list[MsgStatus] = []
+        later: list[MsgStatus] = []
+        for part, entries in readable_parts(status, found):
             if entries is not None:
                 part.load(entries)
-                parts.append(part)
-            else:
-                self.ready_count -= part.count
-                self.ready_bytes -= part.size_bytes
-                self.lost(part)
-        return parts
+                good.append(part)
+                continue
+            at = part.seq_id
+            while at <= part.last_seq_id():
+                is_unread = unread[at - status.seq_id]
+                stop = at + 1
+                while stop <= part.last_seq_id() and unread[stop - status.seq_id] == is_unread:
+                    stop += 1
+                (later if is_unread else bad).append(part.part_for(at, stop - at))
+                at = stop
+        return good, bad, later, error
+
+    def _read_singly(self, status: MsgStatus) -> tuple[list[Entry | None], list[bool]]:
+        """Read bodies of a run one by one; None for what is damaged or cannot be read, and True for the latter."""
+        found: list[Entry | None] = [None] * status.count
+        unread = [True] * status.count
+        failures = 0
+        for index in range(status.count):
+            try:
+                found[index] = self.homes.read_one(status, index)
+                unread[index] = False
+            except OSError as error:
+                if is_temporary(error):
+                    raise
+                failures += 1
+                if failures == UNREADABLE_TRIES:
+                    break
+        return found, unread
 
     def take(self, count: int) -> MsgStatus:
         """Remove messages from the front of the head run; `head` or `head_in_ram` was asked before."""

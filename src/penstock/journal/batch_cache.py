@@ -25,7 +25,7 @@ A crash leaves nothing here. It does not write, and it does not look behind a ba
 from __future__ import annotations
 
 from collections.abc import Sequence
-from errno import EIO, ENOENT
+from errno import ENOENT
 from typing import Final, final
 
 from penstock.files import Files
@@ -81,7 +81,7 @@ class BatchCache:
         try:
             entries, size = self._decode(segment, pos)
         except OSError as error:
-            if error.errno not in (EIO, ENOENT):
+            if error.errno != ENOENT:
                 # Too many open files, for one: that says nothing about the batch.
                 raise
             raise RottenBatch(segment, pos, str(error)) from error
@@ -105,7 +105,7 @@ class BatchCache:
                 view = self._large_view(reader, key)
                 found = None if view is None else view.read_run(reader, first, count)
             except OSError as error:
-                if error.errno not in (EIO, ENOENT):
+                if error.errno != ENOENT:
                     raise
                 raise RottenBatch(segment, pos, str(error)) from error
             if view is not None and found is not None:
@@ -152,7 +152,7 @@ class BatchCache:
             is_worth_decoding = not self._is_large(view.decoded_bytes) and view.is_worth_decoding(entry)
             found = None if is_worth_decoding else view.read(reader, entry)
         except OSError as error:
-            if error.errno not in (EIO, ENOENT):
+            if error.errno != ENOENT:
                 raise
             raise RottenBatch(segment, pos, str(error)) from error
         if found is not None or is_worth_decoding:

@@ -49,12 +49,16 @@ class SegmentReader:
     def __init__(self, files: Files, folder: str, number: int) -> None:
         self.number = number
         self.file = files.open(segment_path(folder, number))
-        # When it was opened; the newest segment grows.
-        self.size = self.file.size()
         self._window = b""
         self._window_at = 0
-        # None when nothing in the segment can be trusted.
-        self.head = self._read_head()
+        try:
+            # When it was opened; the newest segment grows.
+            self.size = self.file.size()
+            # None when nothing in the segment can be trusted.
+            self.head = self._read_head()
+        except OSError:
+            self.file.close()
+            raise
 
     def close(self) -> None:
         self.file.close()

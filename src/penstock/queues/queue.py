@@ -138,7 +138,13 @@ class Queue(AtHand):
             share = len(self.backing) // (active * limits.DEAL_SINGLY_BELOW)
             if share < count_max:
                 count_max = share if share > 1 else 1
-        run = self._fetch(consumer, count_max, limits.PULL_BYTES_MAX, not consumer.no_ack)
+        try:
+            run = self._fetch(consumer, count_max, limits.PULL_BYTES_MAX, not consumer.no_ack)
+        except OSError as error:
+            # It waits like any other: it is told when the disk may be tried again.
+            manager.missed(consumer)
+            self.backing.stalled(error)
+            return None
         if run is None:
             self._missed(consumer)
             return None

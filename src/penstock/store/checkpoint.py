@@ -63,6 +63,10 @@ class BadCheckpoint(Exception):
     """The file cannot be used; the text says why."""
 
 
+class UnreadableCheckpoint(BadCheckpoint):
+    """The disk cannot read the file now. What is in it may be good, so it stays where it is."""
+
+
 @final
 class CheckpointHeader:
     """What stands in front."""
@@ -220,7 +224,7 @@ def read_header(files: Files, number: int) -> CheckpointHeader:
         finally:
             file.close()
     except OSError as error:
-        raise BadCheckpoint(f"it cannot be read: {error}") from error
+        raise UnreadableCheckpoint(f"it cannot be read: {error}") from error
 
 
 def read_checkpoint(files: Files, number: int) -> Checkpoint:
@@ -228,7 +232,7 @@ def read_checkpoint(files: Files, number: int) -> Checkpoint:
     try:
         data = read_file(files, checkpoint_path(number))
     except OSError as error:
-        raise BadCheckpoint(f"it cannot be read: {error}") from error
+        raise UnreadableCheckpoint(f"it cannot be read: {error}") from error
     checkpoint = Checkpoint(_header_of(data[:HEADER_BYTES], number))
     for kind, payload in read_records(data, checkpoint.header.salt):
         if kind == DEFINITIONS:

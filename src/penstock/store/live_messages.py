@@ -121,7 +121,7 @@ class SharedReader:
                     break
                 try:
                     self._read_at(file, offset, address)
-                except BadRecord as bad:
+                except (BadRecord, OSError) as bad:
                     found.append((self._folder.path(file), str(bad)))
                 offset += size
         return found
@@ -191,7 +191,7 @@ class LiveMessages:
     def _why_not_in_journal(self, segment: int, pos: int, entry: int, size: int) -> str:
         try:
             entries = self._journal.read(segment, pos)
-        except RottenBatch as error:
+        except (RottenBatch, OSError) as error:
             return str(error)
         decoded = entries[entry] if entry < len(entries) else None
         if decoded is None or len(decoded[1]) != size + 1:
@@ -201,7 +201,7 @@ class LiveMessages:
     def _why_not_shared(self, vhost_id: str, address: int, size: int) -> str:
         try:
             record = self._reader(vhost_id).read(address)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             return str(error)
         return "" if len(record.body) == size + 1 else "its record has another size"
 
@@ -228,7 +228,7 @@ def _size(run: RunPlace, position: int) -> int:
 def _why_not_stored(store: QueueStore, segment: int, offset: int, seq_id: int, size: int) -> str:
     try:
         record = store.read(segment, offset, 1)[0]
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         return str(error)
     if record.seq_id != seq_id or len(record.body) != size + 1:
         return "its record is that of another message"

@@ -20,7 +20,7 @@ A crash changes nothing here: the module holds no state. It does not read or wri
 
 from __future__ import annotations
 
-from errno import EIO, ENOENT
+from errno import ENOENT
 from typing import Final
 
 MEMORY: Final = 0
@@ -37,8 +37,8 @@ Slot = tuple[int, int, int, int, int, int, int]
 
 
 def is_damage(error: OSError) -> bool:
-    """Whether an error of a read is about the bytes. Others, as too many open files, pass, and cost no message."""
-    return error.errno in (EIO, ENOENT)
+    """Whether an error of a read says that the bytes are gone. All others may pass, and cost no message."""
+    return error.errno == ENOENT
 
 
 class StoreError(Exception):

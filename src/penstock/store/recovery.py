@@ -34,6 +34,7 @@ from penstock.store.checkpoint import (
     BadCheckpoint,
     Checkpoint,
     CheckpointHeader,
+    UnreadableCheckpoint,
     checkpoint_numbers,
     checkpoint_path,
     read_checkpoint,
@@ -188,14 +189,23 @@ def _has_cost_events(lost: RottenRange, from_lsn: int) -> bool:
 
 def _newest_good(files: Files, report: list[str]) -> tuple[Checkpoint | None, list[int]]:
     damaged: list[int] = []
+    unreadable: list[int] = []
     for number in reversed(checkpoint_numbers(files)):
         try:
             return read_checkpoint(files, number), damaged
         except BadCheckpoint as bad:
-            damaged.append(number)
+            if isinstance(bad, UnreadableCheckpoint):
+                unreadable.append(number)
+            else:
+                damaged.append(number)
             report.append(f"{checkpoint_path(number)} cannot be used: {bad}. The one before it is used")
         except UnknownVersion as error:
             raise StartupError(str(error)) from error
+    if unreadable:
+        raise StartupError(
+            f"{checkpoint_path(unreadable[0])} cannot be read now, and there is no older one that can: mend the disk"
+            " and start again, or restore the folder 'checkpoint' from a backup"
+        )
     return None, damaged
 
 

@@ -21,7 +21,6 @@ what is wanted.
 
 from __future__ import annotations
 
-import errno
 from array import array
 from collections.abc import Sequence
 from struct import Struct
@@ -31,7 +30,7 @@ from penstock.checksum import crc32
 from penstock.files import File, Files, write_all
 from penstock.store.body_map import FILE_HEAD_BYTES, StoreFile
 from penstock.store.handles import HandleCache, HandleOwner
-from penstock.store.places import UnknownVersion
+from penstock.store.places import UnknownVersion, is_damage
 from penstock.store.records import RECORD_HEAD_BYTES, BadRecord, record_bytes
 
 MAGIC: Final = b"PnMs"
@@ -178,14 +177,14 @@ class StoreFolder(HandleOwner):
     # --- reading ----------------------------------------------------------------------------------
 
     def read(self, file: StoreFile, size_bytes: int, offset: int) -> bytes:
-        """Bytes of a file; fewer at its end. BadRecord when the file is gone or the disk cannot read it.
+        """Bytes of a file; fewer at its end. BadRecord when the file is gone.
 
-        Other errors, as too many open files, say nothing about the record, and are raised as they are.
+        Other errors, as EIO or too many open files, say nothing about the record, and are raised as they are.
         """
         try:
             return self._reader(file).pread(size_bytes, offset)
         except OSError as error:
-            if error.errno in (errno.EIO, errno.ENOENT):
+            if is_damage(error):
                 raise BadRecord(f"cannot be read: {error}", offset) from error
             raise
 

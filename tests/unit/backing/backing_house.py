@@ -48,12 +48,15 @@ class Parts:
         self.live = LiveMap(SLOTS)
         self.pending = PendingAcks(self.homes)
         self.lost: list[MsgStatus] = []
-        self.zones = Zones(self.homes, self.live, self.pending, self.lose, read_ahead_count, 1 << 20)
+        self.zones = Zones(self.homes, self.live, self.pending, self.lose, self.set_aside, read_ahead_count, 1 << 20)
         self.tail = Tail(self.homes, self.zones, self.queue_no)
 
     def lose(self, status: MsgStatus) -> None:
         self.lost.append(status)
         self.live.remove(status.seq_id, status.count)
+
+    def set_aside(self, status: MsgStatus, error: OSError) -> None:
+        self.pending.record(status, None)
 
     def commit(self) -> None:
         self.node.journal.commit(urgent=True)

@@ -268,7 +268,7 @@ def errors_of(call: str) -> Sequence[tuple[int, bool]]:
     """How a call may fail, and whether from then on."""
     if call in CHANGING_CALLS - {"open"}:
         return ((errno.EIO, False), (errno.ENOSPC, True))
-    # An EIO of a read is about the bytes: it costs messages, and that is another test.
+    # An EIO of a read sets messages aside: tests/contract/test_variable_unreadable.py.
     return ((errno.EMFILE, False), (errno.EMFILE, True))
 
 

@@ -19,12 +19,12 @@ def failing(error: int) -> str:
 
 def test_the_nth_call_of_any_kind_fails_once() -> None:
     files = SimFiles()
-    files.plan.fail(errno.EIO, nth=3)
+    files.plan.fail(errno.ENOMEM, nth=3)
     file = files.create("a")
     file.pwrite([b"abc"], 0)
-    with pytest.raises(OSError, match=failing(errno.EIO)) as failed:
+    with pytest.raises(OSError, match=failing(errno.ENOMEM)) as failed:
         file.pread(3, 0)
-    assert failed.value.errno == errno.EIO
+    assert failed.value.errno == errno.ENOMEM
     assert failed.value.filename == "a"
     assert file.pread(3, 0) == b"abc"
 
@@ -93,9 +93,10 @@ def disk_with_a_file() -> SimFiles:
 @pytest.mark.parametrize("name", CALLS)
 def test_every_call_can_fail_and_changes_nothing_then(name: str) -> None:
     files = disk_with_a_file()
-    files.plan.fail(errno.EIO, name)
+    files.plan.fail(errno.EIO, name, forever=True)
     with pytest.raises(OSError, match=f"in {name}"):
         CALLS[name](files)
+    files.plan.heal()
     assert files.contents() == {"f": b"abc"}
     assert files.list_dir("") == ["f", "x"]
     CALLS[name](files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from errno import EIO
 from random import Random
 
 import pytest
@@ -418,6 +419,31 @@ def test_a_change_of_the_definitions_that_cannot_be_read_is_reported() -> None:
     _, recovered = reopen(files)
     assert recovered.changes == [b"second change"]
     assert [line for line in recovered.report if "a change of the definitions (LSN 0) is lost" in line]
+
+
+@pytest.mark.parametrize(
+    "place", ["journal/", "checkpoint/00000002", "checkpoint/", "vhosts/aa/shared", "vhosts/aa/queues"]
+)
+def test_a_disk_that_cannot_read_at_a_start_costs_no_message(place: str) -> None:
+    files = new_disk()
+    node = published(files, b"one")
+    queue = PlainQueue(node, "q2")
+    queue.publish_large(b"large")
+    paged = queue.publish(b"paged")
+    node.journal.commit(urgent=True)
+    queue.page_out(paged)
+    node.checkpoint_now()
+    node.checkpoint_now()
+    files = power_cut(files)
+    files.plan.fail(EIO, "pread", place, forever=True)
+    with suppress(StartupError, OSError):
+        # It starts with what it can do without, or says what it cannot read.
+        failing, _ = reopen(files)
+        PlainQueue(failing, "q2").contents()
+        failing.abandon()
+    files = files.kill()
+    assert contents(files) == [b"one"]
+    assert sorted(contents(files.kill(), "q2")) == [b"large", b"paged"]
 
 
 def test_a_damaged_newest_checkpoint_leads_to_the_older_one() -> None:
