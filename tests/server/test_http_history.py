@@ -667,3 +667,21 @@ def test_the_command_serves_history_and_still_hears_signals(tmp_path: Path) -> N
             process.kill()
     assert "guest" not in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("given", ["", "Authorization: Basic Z3Vlc3Q6d3Jvbmc=\r\n"])
+def test_requests_without_a_password_wait_and_those_with_one_do_not(given: str, tmp_path: Path) -> None:
+    """A flood of them takes little of the loop: each connection has one under way."""
+    request = f"GET {HISTORY} HTTP/1.1\r\nHost: x\r\n{given}\r\n".encode()
+    config = Config(login_refused_delay_s=3600.0, http_port=0)
+    with Broker(config, data_dir=tmp_path / "data") as broker, contextlib.ExitStack() as open_sockets:
+        flood = [
+            open_sockets.enter_context(socket.create_connection(("127.0.0.1", http_port(broker)), 20)) for _ in range(3)
+        ]
+        for each in flood:
+            each.sendall(request * 50)
+        assert ask(broker, HISTORY, headers=GUEST).status == 200
+        for each in flood:
+            each.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                each.recv(1)

@@ -86,7 +86,7 @@ class HistoryEndpoint:
         refused_delay_s: float = 0.0,
         request_s: float = REQUEST_S,
     ) -> None:
-        """Without a `log_factory` there is no log; who gives a wrong password waits for `refused_delay_s`."""
+        """Without a `log_factory` there is no log. Without a right password a request waits for `refused_delay_s`."""
         self._log_factory = log_factory
         self._authenticate = authenticate
         self._counters = counters
@@ -137,8 +137,10 @@ class HistoryEndpoint:
             access = self._authenticate(given[0], given[1], peer[0] if peer else "")
             if access is Access.UNKNOWN:
                 log.warning("history: user %s was refused", ascii(given[0][:64]))
-                await asyncio.sleep(self._refused_delay_s)
         if access is Access.UNKNOWN:
+            # A connection has one request under way at a time: whoever gives no password, or a wrong one, gets few
+            # answers in a second, and takes little of the loop's time from the broker's clients.
+            await asyncio.sleep(self._refused_delay_s)
             raise BadAnswer(401, "give the name and the password of a user of this broker", _SALUTE)
         if access is Access.FORBIDDEN:
             raise BadAnswer(
