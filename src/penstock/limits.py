@@ -208,6 +208,14 @@ REMEMBERED_PROPERTIES_BYTES_MAX: Final = 4_096
 QUEUES_PER_VHOST_MAX: Final = 100_000
 EXCHANGES_PER_VHOST_MAX: Final = 100_000
 BINDINGS_PER_VHOST_MAX: Final = 1_000_000
+# Arguments of one queue, exchange or binding. RabbitMQ takes what fits a frame; nothing that is known needs a tenth of
+# this.
+ARGUMENTS_BYTES_MAX: Final = 32 * 1024
+# What a queue, exchange or binding is counted with besides its names and arguments.
+DEFINITION_OVERHEAD_BYTES: Final = 200
+# All definitions of a vhost as they are counted: 100,000 queues and a million bindings with names of 50 octets. They
+# are in memory, they are in every checkpoint, and a start reads them whole.
+DEFINITION_BYTES_PER_VHOST_MAX: Final = 512 * 1024 * 1024
 # A longer topic pattern is refused when it is bound; longer routing keys are matched all the same.
 TOPIC_WORDS_MAX: Final = 128
 # Steps over patterns and exchanges that the routing of one message may take, all its keys together: some ten

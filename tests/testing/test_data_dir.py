@@ -59,7 +59,7 @@ def test_a_folder_whose_definitions_are_not_understood_is_refused_and_let_go(tmp
         def spoil(server: object) -> None:
             node = broker._server.broker.node  # type: ignore[union-attr]
             assert node is not None
-            node.definitions_source = lambda: b'{"from": "the future"}'
+            node.definitions_source = lambda: [b'{"from": "the future"}']
 
         broker.call(spoil)
     for _ in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterator
 from typing import Final
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
@@ -121,8 +122,8 @@ class Broker:
         plain = VariableBackingQueues(node, vhost_id, self.clock)
         return QueueBackings(plain, exists, name_queue, vhost_name, self.postgres)
 
-    def definitions(self) -> bytes:
-        """Everything that lasts, written down."""
+    def definitions(self) -> Iterator[bytes]:
+        """Everything that lasts, written down, in pieces. See `definitions` for changes that come meanwhile."""
         return encode_all([whole_vhost(vhost) for vhost in self.vhosts.values()])
 
     def stop(self) -> None:

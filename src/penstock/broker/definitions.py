@@ -1,7 +1,9 @@
 """What lasts of a broker's topology: durable vhosts, exchanges, queues, and the bindings between durable things.
 
 It is written down in two forms, both JSON: whole, at each checkpoint, and change by change in between. A start takes
-the whole one and applies the changes that came after it. Applying is idempotent: a change that the whole one contains
+the whole one and applies the changes that came after it. The whole one is written in pieces, over several turns, and
+may contain changes that came meanwhile: it counts as what was there when the first piece was written. That is enough,
+since applying is idempotent: a change that the whole one contains
 already, or one that is applied twice, ends in the same state, because a declaration replaces, a deletion of what is not
 there does nothing, and every later change is applied too. What a deletion takes along (the bindings of an exchange or a
 queue) is not written down again: it follows here as it followed then.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,8 +26,8 @@ from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Dest
 
 # No declaration is larger: its arguments came in one frame. Octets that are not text double when they are written.
 CHANGE_BYTES_MAX: Final = 4 * 1024 * 1024
-# A million bindings in each of several vhosts.
-SNAPSHOT_BYTES_MAX: Final = 1024**3
+# About so much of the whole is encoded at once: a fraction of a turn.
+PIECE_BYTES: Final = 16 * 1024
 ID: Final = re.compile("[0-9a-f]{8,64}")
 
 # One thing, as it is written down.
@@ -95,15 +97,17 @@ class Definitions:
 
     def apply(self, text: bytes) -> None:
         """Apply one change; raises BadDefinitions, and then has changed nothing."""
-        change = _parse(text, CHANGE_BYTES_MAX)
+        if len(text) > CHANGE_BYTES_MAX:
+            raise BadDefinitions(f"a change of {len(text)} bytes is larger than any that there can be")
+        change = _parse(text)
         try:
             APPLY[change["kind"]](self, change)
         except (KeyError, TypeError, ValueError) as error:
             raise BadDefinitions(f"a change that is not understood: {text[:200]!r}") from error
 
     def load(self, text: bytes) -> None:
-        """Take what `encode_all` has made."""
-        whole = _parse(text, SNAPSHOT_BYTES_MAX)
+        """Take what `encode_all` has made. However large it is: `limits` bound what clients can declare."""
+        whole = _parse(text)
         try:
             for data in whole["vhosts"]:
                 self._load_vhost(data)
@@ -121,9 +125,7 @@ class Definitions:
             vhost.bind(_binding(binding))
 
 
-def _parse(text: bytes, bytes_max: int) -> Json:
-    if len(text) > bytes_max:
-        raise BadDefinitions(f"{len(text)} bytes of definitions are more than the {bytes_max} that there can be")
+def _parse(text: bytes) -> Json:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -144,9 +146,27 @@ def encode_change(change: Json) -> bytes:
     return _TO_JSON.encode(change).encode()
 
 
-def encode_all(vhosts: Iterable[Json]) -> bytes:
-    """Everything, from what `vhost_whole` made of each vhost."""
-    return json.dumps({"version": 1, "vhosts": list(vhosts)}, separators=(",", ":")).encode()
+def encode_all(vhosts: Iterable[Iterable[str]]) -> Iterator[bytes]:
+    """Everything in pieces of about PIECE_BYTES, from what `vhost_whole` makes of each vhost."""
+    gathered: list[str] = []
+    size = 0
+    for text in _whole(vhosts):
+        gathered.append(text)
+        size += len(text)
+        if size >= PIECE_BYTES:
+            yield "".join(gathered).encode()
+            gathered.clear()
+            size = 0
+    yield "".join(gathered).encode()
+
+
+def _whole(vhosts: Iterable[Iterable[str]]) -> Iterator[str]:
+    yield '{"version":1,"vhosts":['
+    for number, vhost in enumerate(vhosts):
+        if number:
+            yield ","
+        yield from vhost
+    yield "]}"
 
 
 def vhost_whole(
@@ -155,14 +175,21 @@ def vhost_whole(
     exchanges: Iterable[ExchangeDefinition],
     queues: Iterable[QueueDefinition],
     bindings: Iterable[Binding],
-) -> Json:
-    return {
-        "name": name,
-        "id": vhost_id,
-        "exchanges": [exchange_json(exchange) for exchange in exchanges],
-        "queues": [queue_json(queue) for queue in queues],
-        "bindings": [binding_json(binding) for binding in bindings],
-    }
+) -> Iterator[str]:
+    """One vhost as pieces of JSON, one for each thing in it; what it is made of is looked at piece by piece."""
+    yield json.dumps({"name": name, "id": vhost_id}, separators=(",", ":"))[:-1]
+    yield from _listed("exchanges", map(exchange_json, exchanges))
+    yield from _listed("queues", map(queue_json, queues))
+    yield from _listed("bindings", map(binding_json, bindings))
+    yield "}"
+
+
+def _listed(key: str, things: Iterable[Json]) -> Iterator[str]:
+    separator = f',"{key}":['
+    for thing in things:
+        yield separator + json.dumps(thing, separators=(",", ":"))
+        separator = ","
+    yield "]" if separator == "," else separator + "]"
 
 
 def exchange_json(exchange: ExchangeDefinition) -> Json:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock.broker.definition_log import exchange_definition, queue_definition
-from penstock.broker.definitions import BadDefinitions, Definitions, Json, VHostDefinitions, vhost_whole
+from penstock.broker.definitions import BadDefinitions, Definitions, VHostDefinitions, vhost_whole
 from penstock.broker.vhost import VHost
 from penstock.errors import AmqpError, StartupError
 from penstock.routing.bindings import QUEUE
@@ -33,7 +35,8 @@ def read_definitions(whole: bytes, changes: list[bytes], report: list[str]) -> D
 
 
 def restore_vhost(vhost: VHost, wanted: VHostDefinitions) -> None:
-    """Make what the definitions name, in a vhost that has nothing yet."""
+    """Make what the definitions name, in a vhost that has nothing yet. Limits on what clients declare do not apply."""
+    vhost.is_restoring = True
     try:
         for exchange in wanted.exchanges.values():
             vhost.declare_exchange(
@@ -47,14 +50,19 @@ def restore_vhost(vhost: VHost, wanted: VHostDefinitions) -> None:
                 vhost.bind(binding)
     except AmqpError as error:
         raise StartupError(f"vhost '{vhost.name}' cannot be restored: {error.reply_text}") from error
+    finally:
+        vhost.is_restoring = False
 
 
-def whole_vhost(vhost: VHost) -> Json:
-    """Everything in a vhost that lasts and is not there from the start."""
-    exchanges = [
+def whole_vhost(vhost: VHost) -> Iterator[str]:
+    """Everything in a vhost that lasts and is not there from the start, in pieces.
+
+    What is added or deleted while the pieces are taken may be in them or not.
+    """
+    exchanges = (
         exchange_definition(exchange)
-        for exchange in vhost.exchanges.values()
+        for exchange in list(vhost.exchanges.values())
         if exchange.durable and exchange.name not in PREDECLARED_NAMES
-    ]
-    queues = [queue_definition(queue) for queue in vhost.all_queues() if queue.durable]
+    )
+    queues = (queue_definition(queue) for queue in vhost.all_queues() if queue.durable)
     return vhost_whole(vhost.name, vhost.vhost_id, exchanges, queues, vhost.bindings())

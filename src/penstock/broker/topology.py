@@ -9,6 +9,7 @@ a log to record them in.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 from penstock import limits
 from penstock.broker import arguments as args
@@ -22,11 +23,22 @@ from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Dest
 from penstock.routing.exchange import Exchange
 from penstock.routing.factory import EXCHANGE_TYPES, make_exchange, make_predeclared
 from penstock.routing.router import Router
+from penstock.wire.tables import encode_table
 
 
 def is_unused(exchange: Exchange) -> bool:
     """An auto-delete exchange whose last binding was just removed."""
     return exchange.auto_delete and not exchange.has_bindings
+
+
+def definition_bytes(arguments: Table, *names: str) -> int:
+    """About what a definition takes: arguments are objects in memory, and octets that are not text double on disk."""
+    size = limits.DEFINITION_OVERHEAD_BYTES + 2 * sum(map(len, names))
+    return size + 2 * len(encode_table(arguments)) if arguments else size
+
+
+def binding_bytes(binding: Binding) -> int:
+    return definition_bytes(binding.arguments, binding.source, binding.destination[1], binding.routing_key)
 
 
 class RouteMemory(ABC):
@@ -54,6 +66,10 @@ class Topology(QueueOwner):
         # Bindings by what they lead to, so that a deletion finds them.
         self._bindings_to: dict[Destination, dict[BindingKey, Binding]] = {}
         self._bindings_count = 0
+        # About what names and arguments take, in memory and written down.
+        self.declared_bytes = 0
+        # While the definitions of the last run are made: they are there already, however large they are.
+        self.is_restoring = False
 
     # --- looking up ---------------------------------------------------------------------------------
 
@@ -123,10 +139,13 @@ class Topology(QueueOwner):
             return existing
         self.check_exchange_name(name)
         args.check_exchange_arguments(arguments, described)
-        if len(self.exchanges) >= limits.EXCHANGES_PER_VHOST_MAX:
+        size = definition_bytes(arguments, name)
+        self._check_room(described, arguments, size)
+        if len(self.exchanges) >= limits.EXCHANGES_PER_VHOST_MAX and not self.is_restoring:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.EXCHANGES_PER_VHOST_MAX} exchanges already")
         exchange = make_exchange(type_name, name, durable, auto_delete, internal, arguments)
         self.exchanges[name] = exchange
+        self.declared_bytes += size
         self.topology_version += 1
         if durable and self.log is not None:
             self.log.exchange_declared(self.name, exchange)
@@ -161,6 +180,7 @@ class Topology(QueueOwner):
             exchange = doomed.pop()
             if self.exchanges.pop(exchange.name, None) is None:
                 continue
+            self.declared_bytes -= definition_bytes(exchange.arguments, exchange.name)
             self.topology_version += 1
             self._forget_routes()
             if exchange.durable and self.log is not None:
@@ -198,11 +218,17 @@ class Topology(QueueOwner):
         """Bind; binding again what is bound is fine."""
         source = self.exchange(binding.source)
         known = self._bindings_to.get(binding.destination, {})
-        if binding.key not in known and self._bindings_count >= limits.BINDINGS_PER_VHOST_MAX:
-            raise precondition_failed(f"vhost '{self.name}' has its {limits.BINDINGS_PER_VHOST_MAX} bindings already")
+        if binding.key not in known and not self.is_restoring:
+            if self._bindings_count >= limits.BINDINGS_PER_VHOST_MAX:
+                raise precondition_failed(
+                    f"vhost '{self.name}' has its {limits.BINDINGS_PER_VHOST_MAX} bindings already"
+                )
+            described = f"binding from exchange '{binding.source}' in vhost '{self.name}'"
+            self._check_room(described, binding.arguments, binding_bytes(binding))
         if source.bind(binding):
             self._bindings_to.setdefault(binding.destination, {})[binding.key] = binding
             self._bindings_count += 1
+            self.declared_bytes += binding_bytes(binding)
             self.topology_version += 1
             if self.log is not None and self._lasts(binding):
                 self.log.bound(self.name, binding)
@@ -232,8 +258,24 @@ class Topology(QueueOwner):
         known = self._bindings_to.get(binding.destination)
         if known is not None and known.pop(binding.key, None) is not None:
             self._bindings_count -= 1
+            self.declared_bytes -= binding_bytes(binding)
             if not known:
                 del self._bindings_to[binding.destination]
+
+    def _check_room(self, described: str, arguments: Table, size: int) -> None:
+        """Refuse what is too large, or too much for the vhost together with what is there."""
+        if self.is_restoring:
+            return
+        taken = len(encode_table(arguments)) if arguments else 0
+        if taken > limits.ARGUMENTS_BYTES_MAX:
+            raise precondition_failed(
+                f"arguments of {described} are too large: {taken} bytes, {limits.ARGUMENTS_BYTES_MAX} are possible"
+            )
+        if self.declared_bytes + size > limits.DEFINITION_BYTES_PER_VHOST_MAX:
+            raise precondition_failed(
+                f"cannot declare {described}: the definitions of vhost '{self.name}' take"
+                f" {self.declared_bytes} bytes, {limits.DEFINITION_BYTES_PER_VHOST_MAX} are possible"
+            )
 
     def _lasts(self, binding: Binding) -> bool:
         """A binding is durable when both of its ends are."""
@@ -242,7 +284,9 @@ class Topology(QueueOwner):
         target = self.queues.get(name) if kind == QUEUE else self.exchanges.get(name)
         return source is not None and source.durable and target is not None and target.durable
 
-    def bindings(self) -> list[Binding]:
-        """Those that last."""
-        known = [binding for bindings in self._bindings_to.values() for binding in bindings.values()]
-        return [binding for binding in known if self._lasts(binding)]
+    def bindings(self) -> Iterator[Binding]:
+        """Those that last, looked at one after the other. What changes meanwhile may be among them or not."""
+        for bindings in list(self._bindings_to.values()):
+            for binding in list(bindings.values()):
+                if self._lasts(binding):
+                    yield binding

@@ -22,7 +22,7 @@ from penstock.broker.moves import Moves
 from penstock.broker.postgres_arguments import BACKING, check_backing, with_backing
 from penstock.broker.queue_backings import QueueBackings
 from penstock.broker.queue_features import equip, equip_companion
-from penstock.broker.topology import Topology
+from penstock.broker.topology import Topology, definition_bytes
 from penstock.clock import Clock
 from penstock.errors import ChannelException, access_refused, not_found, precondition_failed, resource_locked
 from penstock.fields import Table
@@ -137,6 +137,7 @@ class VHost(Topology):
         durable = durable and owner is None
         if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.QUEUES_PER_VHOST_MAX} queues already")
+        self._check_room(described, arguments, definition_bytes(arguments, name))
         queue = self._open_queue(name, secrets.token_hex(16), durable, auto_delete, owner, arguments, None)
         self._add_queue(queue)
         if owner is not None:
@@ -201,6 +202,7 @@ class VHost(Topology):
 
     def _add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
+        self.declared_bytes += definition_bytes(queue.arguments, queue.name)
         self.topology_version += 1
         equip(self, queue, self._expiries)
 
@@ -238,6 +240,7 @@ class VHost(Topology):
 
     def _remove_queue(self, queue: Queue) -> int:
         del self.queues[queue.name]
+        self.declared_bytes -= definition_bytes(queue.arguments, queue.name)
         self.topology_version += 1
         self._forget_routes()
         if queue.exclusive_owner is not None:
@@ -329,6 +332,7 @@ class VHost(Topology):
             len(self.queues) * limits.QUEUE_OVERHEAD_BYTES
             + len(self.exchanges) * limits.EXCHANGE_OVERHEAD_BYTES
             + self._bindings_count * limits.BINDING_OVERHEAD_BYTES
+            + self.declared_bytes
         )
 
 

@@ -234,9 +234,10 @@ def read_checkpoint(files: Files, number: int) -> Checkpoint:
     except OSError as error:
         raise UnreadableCheckpoint(f"it cannot be read: {error}") from error
     checkpoint = Checkpoint(_header_of(data[:HEADER_BYTES], number))
+    definitions: list[bytes] = []
     for kind, payload in read_records(data, checkpoint.header.salt):
         if kind == DEFINITIONS:
-            checkpoint.definitions = payload
+            definitions.append(payload)
         elif kind == NAME:
             queue_no, label = split_name(payload)
             name = parse_label(label)
@@ -250,6 +251,7 @@ def read_checkpoint(files: Files, number: int) -> Checkpoint:
                 raise BadCheckpoint(str(error)) from error
         else:
             raise BadCheckpoint(f"it has a record of the unknown kind {kind}")
+    checkpoint.definitions = b"".join(definitions)
     return checkpoint
 
 

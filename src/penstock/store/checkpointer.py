@@ -3,7 +3,8 @@
 What it owns: the checkpoint that is under way, and the list of those that are kept.
 
 Life of a checkpoint
-  begin      the definitions are taken, and the place where replay would begin
+  begin      the place where replay would begin is noted
+  defining   the definitions are written into the draft, piece by piece
   taking     queue after queue: its state is written into the draft, each at its own LSN; its files are synced, some
              at a time, by the syncer, before more queues are taken
   durable    wait until the journal is durable up to the last snapshot
@@ -30,7 +31,7 @@ another matter: its bytes may be lost although they can still be read, so nothin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, final
 
@@ -57,8 +58,8 @@ ANNOUNCE: Final = 5
 # So many files are synced with one request: a publisher's commit may have to wait for them.
 _SYNC_FILES: Final = 16
 
-# (definitions, LSN below which every change is contained in them)
-DefinitionsSource = Callable[[], tuple[bytes, int]]
+# (definitions in pieces, LSN below which every change is contained in them)
+DefinitionsSource = Callable[[], tuple[Iterator[bytes], int]]
 
 
 @final
@@ -94,6 +95,8 @@ class Checkpointer:
         self._definitions = definitions
         self._clean = False
         self._draft: CheckpointDraft | None = None
+        # What is still to be written of the definitions; None when all is.
+        self._pieces: Iterator[bytes] | None = None
         # Numbers that are still to be taken, in reverse; queues that were; and those that have handed out files which
         # are not synced yet.
         self._to_take: list[int] = []
@@ -154,6 +157,7 @@ class Checkpointer:
         self.phase = IDLE
         draft, self._draft = self._draft, None
         flushed, self._flushed = self._flushed, []
+        self._pieces = None
         self._to_take = []
         self._taken = []
         self._to_sync = []
@@ -174,12 +178,11 @@ class Checkpointer:
         journal = self._journal
         header = CheckpointHeader(self.next_number, self._random_int(64), self._clock.wall_ms(), self._clean)
         self.next_number += 1
-        definitions, header.definitions_lsn = self._definitions()
+        self._pieces, header.definitions_lsn = self._definitions()
         header.replay_segment, header.replay_pos = journal.position()
         header.replay_lsn = journal.next_lsn
         header.needed_segment = NO_SEGMENT
         self._draft = CheckpointDraft(self._files, header)
-        self._draft.add(checkpoint.DEFINITIONS, definitions)
         self._to_take = [number for number, _ in self._registry.names.items()]
         self._to_take.reverse()
         self._gathering = LiveBytes()
@@ -190,6 +193,8 @@ class Checkpointer:
             return
         draft = self._draft
         assert draft is not None
+        if not self._take_definitions(draft, deadline_s):
+            return
         while len(self._to_sync) < _SYNC_FILES:
             if self._has_more is not None:
                 self._take_files(self._has_more)
@@ -207,6 +212,18 @@ class Checkpointer:
         elif is_last:
             self.phase = WAITING
             self._journal.when_durable(partial(self._journal_durable, draft))
+
+    def _take_definitions(self, draft: CheckpointDraft, deadline_s: float) -> bool:
+        """Write some of the definitions; True when all are written."""
+        while self._pieces is not None:
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._pieces = None
+            else:
+                draft.add(checkpoint.DEFINITIONS, piece)
+            if self._clock.monotonic_s() >= deadline_s:
+                return False
+        return True
 
     def _take_one(self, draft: CheckpointDraft, number: int) -> None:
         name = self._registry.names.name(number)

@@ -10,7 +10,7 @@ with the mark of a clean stop).
 
 Invariants
   1. Nothing is written to the folder before it is locked, and nothing by queues before `open` has returned.
-  2. The definitions in a checkpoint contain every change below the LSN that is noted with them.
+  2. The definitions in a checkpoint contain every change below the LSN that is noted with them, and maybe later ones.
   3. A queue sees its recovered state only after the shared store of its vhost has been started.
   4. After a failure that makes the disk untrustworthy (`failed`) nothing is reported durable any more.
 
@@ -20,7 +20,7 @@ does with its messages, nor what definitions mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import EACCES, EDQUOT, ENOSPC, EPERM
 from functools import partial
 from typing import Final
@@ -83,8 +83,8 @@ class NodeStore:
         )
         self.holds = ReaderHolds(files, options.readers_bytes_max)
         self.retention = Retention(self.journal, clock, self.registry, self.checkpointer, self.holds, options)
-        # The whole definitions; asked at each checkpoint. Without one those that were recovered are kept.
-        self.definitions_source: Callable[[], bytes] | None = None
+        # The whole definitions, in pieces; asked at each checkpoint. Without one those that were recovered are kept.
+        self.definitions_source: Callable[[], Iterable[bytes]] | None = None
         self._clock = clock
         self._random_int = random_int
         self._lock: FolderLock | None = None
@@ -394,9 +394,9 @@ class NodeStore:
         else:
             self.retention.checkpoint_published()
 
-    def _take_definitions(self) -> tuple[bytes, int]:
+    def _take_definitions(self) -> tuple[Iterator[bytes], int]:
         if self.definitions_source is not None:
-            return self.definitions_source(), self.journal.next_lsn
+            return iter(self.definitions_source()), self.journal.next_lsn
         recovered = self._recovered
         assert recovered is not None and not recovered.changes, "changes were recovered: set definitions_source"
-        return recovered.definitions, self.journal.next_lsn
+        return iter([recovered.definitions]), self.journal.next_lsn

@@ -155,7 +155,7 @@ def summary(definitions: Definitions) -> object:
 
 
 def written(definitions: Definitions) -> bytes:
-    return encode_all(
+    pieces = encode_all(
         [
             vhost_whole(
                 vhost.name,
@@ -167,6 +167,7 @@ def written(definitions: Definitions) -> bytes:
             for vhost in definitions.vhosts.values()
         ]
     )
+    return b"".join(pieces)
 
 
 def test_changes_build_what_they_say() -> None:

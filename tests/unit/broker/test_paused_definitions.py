@@ -12,7 +12,7 @@ ID = "5e" * 16
 
 def loaded(*queues: QueueDefinition) -> dict[str, QueueDefinition]:
     found = Definitions()
-    found.load(encode_all([definitions.vhost_whole("/", ID, [], queues, [])]))
+    found.load(b"".join(encode_all([definitions.vhost_whole("/", ID, [], queues, [])])))
     return found.vhosts["/"].queues
 
 

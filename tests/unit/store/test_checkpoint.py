@@ -120,7 +120,7 @@ def test_a_checkpoint_under_the_name_of_another_is_not_believed() -> None:
 def test_a_checkpoint_holds_what_the_queues_hold() -> None:
     files = new_disk()
     node = open_node(files)
-    node.definitions_source = lambda: b"everything"
+    node.definitions_source = lambda: [b"every", b"thing"]
     queue = PlainQueue(node)
     queue.publish(b"one", b"two", b"three")
     queue.ack(1)
@@ -232,7 +232,7 @@ def test_definitions_are_taken_at_the_beginning_and_changes_after_that_are_repla
     files = new_disk()
     node = open_node(files, clock=TickingClock())
     definitions = [b"first"]
-    node.definitions_source = lambda: b",".join(definitions)
+    node.definitions_source = lambda: [b",".join(definitions)]
     node.journal.define(b"first")
     node.journal.commit(urgent=True)
     node.checkpointer.begin()

@@ -26,7 +26,7 @@ def shown(files: SimFiles, path: str, limit: int = 1000) -> list[dict[str, objec
 def full_disk() -> SimFiles:
     files = new_disk()
     node = open_node(files)
-    node.definitions_source = lambda: b'{"all": "definitions"}'
+    node.definitions_source = lambda: [b'{"all": "definitions"}']
     queue = PlainQueue(node)
     queue.publish(b"one \x1b[31mred\x07", b"two")
     queue.publish_large(b"large" * 30)

@@ -18,7 +18,7 @@ def two_segments(in_front: bool = True, behind: bool = True) -> SimFiles:
     files = new_disk()
     node = open_node(files)
     definitions = [b""]
-    node.definitions_source = lambda: definitions[-1]
+    node.definitions_source = lambda: [definitions[-1]]
     queue = PlainQueue(node)
     if in_front:
         queue.publish(b"in front of it")

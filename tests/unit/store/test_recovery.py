@@ -450,7 +450,7 @@ def test_a_damaged_newest_checkpoint_leads_to_the_older_one() -> None:
     files = new_disk()
     node = open_node(files)
     definitions = [b"old"]
-    node.definitions_source = lambda: definitions[-1]
+    node.definitions_source = lambda: [definitions[-1]]
     queue = PlainQueue(node)
     for number in range(4):
         queue.publish(b"message %d" % number)
@@ -469,7 +469,7 @@ def test_a_damaged_newest_checkpoint_leads_to_the_older_one() -> None:
     assert (recovered.definitions, recovered.changes) == (b"new 1", [b"new 2", b"new 3"])
     assert [line for line in recovered.report if "checkpoint/00000004.ckpt cannot be used" in line]
     assert "00000004.ckpt" in files.list_dir("lost+found")
-    node.definitions_source = lambda: b"now"
+    node.definitions_source = lambda: [b"now"]
     node.checkpoint_now()
     assert checkpoint_numbers(files) == [3, 5], "the damaged one does not count as one of two"
     assert reopen(power_cut(files))[1].report == []
