@@ -51,8 +51,15 @@ REFUSALS_LOGGED_S: Final = 10.0
 REFUSALS_REMEMBERED_MAX: Final = 256
 # Clients that the system keeps until they are accepted, as RabbitMQ has it; so many can be accepted in one turn.
 ACCEPT_BACKLOG: Final = 128
-# A refused login is answered after this delay, so that guessing passwords is slow.
+# A refused login is answered at once. Its connection ends after this time, and so long the next login of the same user
+# from the same address is not looked at, so that guessing passwords is slow.
 LOGIN_REFUSED_DELAY_S: Final = 1.0
+# Guesses at whatever users that one address has before it is slowed as a whole, and then in each such time.
+LOGIN_GUESSES_FREE: Final = 50
+LOGIN_GUESSES_PER_DELAY: Final = 10
+LOGIN_WAIT_S_MAX: Final = HANDSHAKE_S
+# Addresses, and users at addresses, of which is known when they may try again; some 200 bytes each.
+LOGIN_GUARD_ENTRIES_MAX: Final = 10_000
 # What may wait in a connection's write buffer before its consumers lose interest, and when they regain it.
 WRITE_BUFFER_BYTES_HIGH: Final = 512 * 1024
 WRITE_BUFFER_BYTES_LOW: Final = 128 * 1024

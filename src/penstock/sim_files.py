@@ -143,7 +143,9 @@ class SimFolder(File):
     def fdatasync(self) -> None:
         if not self._is_open:
             raise OSError(errno.EBADF, "the folder is closed", self.path)
-        self._machine.sync_dir(self.path)
+        # One that was removed meanwhile can still be synced by whoever has it open, and there is nothing in it.
+        if self._machine.exists(self.path):
+            self._machine.sync_dir(self.path)
 
     def fileno(self) -> int:
         return -1

@@ -55,7 +55,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_what_was_confirmed_is_there_again(number: signal.Signals, serve: Serve, tmp_path: Path) -> None:
     folder = str(tmp_path / "data")
     broker = serve("--port", "0", "--data-dir", folder).ready()
@@ -276,6 +276,15 @@ def test_fsck_finds_nothing_in_a_folder_that_is_in_order(folder: Path) -> None:
     assert json.loads(as_json.output)["findings"] == []
     assert json.loads(as_json.output)["counts"]
     assert contents(folder) == before
+
+
+def test_fsck_that_has_only_notes_says_that_all_is_well(folder: Path) -> None:
+    (folder / "somebody's file").write_text("does not belong here")
+    result = run("fsck", str(folder))
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "nothing is damaged, 1 notes")
+    as_json = run("fsck", str(folder), "--json")
+    assert as_json.exit_code == 0
+    assert [each["severity"] for each in json.loads(as_json.output)["findings"]] == ["note"]
 
 
 def test_fsck_finds_damage_and_says_where(folder: Path) -> None:

@@ -167,20 +167,55 @@ def test_a_refused_login_gets_403_and_the_connection_ends(broker: Broker, dial: 
     wait_until(lambda: connection_count(broker) == 0, "the connection is gone")
 
 
-def test_a_refused_login_is_answered_late_without_delaying_others(
+def log_in(client: Client, user: str, password: str) -> None:
+    client.socket.sendall(HEADER)
+    client.expect(commands.Connection.Start)
+    properties = {"capabilities": {"authentication_failure_close": True}}
+    client.send(0, commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}", "en_US"))
+
+
+def test_a_refused_login_is_answered_at_once_and_the_connection_ends_later(
     start_broker: StartBroker, connect: Connect, dial: Connect
 ) -> None:
     broker = start_broker(login_refused_delay_s=2.0)
     began = time.monotonic()
     client = dial(broker)
+    log_in(client, "somebody", "wrong")
+    assert client.expect(commands.Connection.Close).reply_code == 403
+    client.send(0, commands.Connection.CloseOk())
+    # Another user logs in and is served while the refused client is still connected.
+    connect(broker).barrier(1)
+    client.expect_end()
+    assert time.monotonic() - began >= 2.0
+
+
+def test_a_client_that_cannot_be_told_of_its_refusal_is_cut_later(start_broker: StartBroker, dial: Connect) -> None:
+    broker = start_broker(login_refused_delay_s=1.0)
+    began = time.monotonic()
+    client = dial(broker)
     client.socket.sendall(HEADER)
     client.expect(commands.Connection.Start)
     client.send(0, commands.Connection.StartOk({}, "PLAIN", "\0guest\0wrong", "en_US"))
-    # Others log in and are served while the refused client still waits for its answer.
-    connect(broker).barrier(1)
-    assert select.select([client.socket], [], [], 0)[0] == []
     client.expect_end()
-    assert time.monotonic() - began >= 2.0
+    assert time.monotonic() - began >= 1.0
+    assert not client.seen(commands.Connection.Close)
+
+
+def test_guesses_on_connections_of_their_own_are_slow_and_a_right_password_is_let_in(
+    start_broker: StartBroker, dial: Connect
+) -> None:
+    broker = start_broker(login_refused_delay_s=0.5)
+    began = time.monotonic()
+    guessing = [dial(broker) for _ in range(4)]
+    for client in guessing:
+        log_in(client, "guest", "wrong")
+    right = dial(broker)
+    log_in(right, "guest", "guest")
+    for client in guessing:
+        assert client.expect(commands.Connection.Close).reply_code == 403
+    # The second one waits for one delay, the third for two.
+    assert time.monotonic() - began >= 1.5
+    right.expect(commands.Connection.Tune)
 
 
 def header_frame(size: int, channel: int) -> bytes:

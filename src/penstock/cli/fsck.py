@@ -28,9 +28,13 @@ def fsck(folder: str, as_json: bool) -> None:
 
     For a folder that no broker uses at the moment: what a running one has not finished writing looks like damage.
 
-    Exit codes: 0 all is well; 1 something was found; 2 the folder cannot be read.
+    An error costs messages or definitions, a warning costs a reserve or is repaired by the next start, a note costs
+    nothing.
+
+    Exit codes: 0 all is well, or there are notes only; 1 there are errors or warnings; 2 the folder cannot be read.
     """
     # Imported here: `penstock serve` needs none of it.
+    from penstock.store.fsck import NOTE
     from penstock.store.fsck import fsck as check_folder
 
     try:
@@ -41,7 +45,7 @@ def fsck(folder: str, as_json: bool) -> None:
         click.echo(f"penstock: {folder} cannot be checked: {error}", err=True)
         sys.exit(EXIT_UNREADABLE)
     click.echo(json.dumps(as_object(report)) if as_json else as_text(report))
-    if report.findings:
+    if any(each.severity != NOTE for each in report.findings):
         sys.exit(EXIT_FINDINGS)
 
 
@@ -51,6 +55,11 @@ def as_object(report: Report) -> dict[str, object]:
 
 
 def as_text(report: Report) -> str:
+    from penstock.store.fsck import NOTE
+
     lines = [f"{each.severity}: {each.path}: {each.text}" for each in report.findings]
     lines += [f"{count:12,} {name}" for name, count in report.counts.items()]
-    return "\n".join([*lines, "nothing is damaged" if not report.findings else f"{len(report.findings)} findings"])
+    note_count = sum(each.severity == NOTE for each in report.findings)
+    found_count = len(report.findings) - note_count
+    summary = f"{found_count} findings" if found_count else "nothing is damaged"
+    return "\n".join([*lines, f"{summary}, {note_count} notes" if note_count else summary])

@@ -25,6 +25,8 @@ from penstock.server.collector import Collector
 from penstock.server.descriptors import raise_descriptor_limit
 from penstock.server.server import Server
 
+log = logging.getLogger("penstock.server")
+
 # Exit codes, as documented in --help.
 EXIT_STARTUP = 1
 EXIT_DISK = 1
@@ -150,7 +152,7 @@ def serve(
     log_level: str,
     as_json: bool,
 ) -> None:
-    """Run a broker until SIGINT or SIGTERM.
+    """Run a broker until SIGINT, SIGTERM or SIGHUP. All three stop it cleanly; nohup keeps SIGHUP from it.
 
     Durable queues and exchanges, and the persistent messages in durable queues, are kept in the data folder; one broker
     at a time can use it. Users, port, vhost and folder are also taken from PENSTOCK_HOST, PENSTOCK_PORT,
@@ -258,13 +260,29 @@ def run(config: Config, as_json: bool, pipeline: PipelineBeside | None = None) -
         return error
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Signals that stop a broker cleanly.
+
+    There is nothing to reload, so SIGHUP, which a closed terminal sends, is one of them. Under nohup it is ignored.
+    """
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
+
+
 async def _serve(config: Config, as_json: bool, pipeline: PipelineBeside | None) -> OSError | None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Before the log says that the broker is ready: whoever waits for that may send a signal at once.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
+
+        def stop_for(name: str = number.name) -> None:
+            log.info("%s: the broker stops", name)
+            stop.set()
+
         try:
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, stop_for)
         except NotImplementedError:
             # Windows: only Ctrl-C, through the default handler.
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))

@@ -80,6 +80,8 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader(self)
         self._heartbeat = Heartbeat(self)
         self._close_timer: asyncio.TimerHandle | None = None
+        # The socket is kept until then, whatever the client says.
+        self._linger_until_s = 0.0
         # Queues that got messages from the bytes that are being parsed.
         self._fed: dict[Queue, None] = {}
         self._has_published = False
@@ -450,8 +452,11 @@ class Connection(asyncio.Protocol):
         left = [span for channel in list(self.channels.values()) for span in channel.release()]
         self.server.settlements.give_back(self, left)
 
-    def close_with(self, error: AmqpError, index: int) -> None:
-        """The broker closes the connection and waits a little for the client to agree."""
+    def close_with(self, error: AmqpError, index: int, linger_s: float = 0.0) -> None:
+        """The broker closes the connection and waits a little for the client to agree.
+
+        It keeps the socket for `linger_s` although the client has agreed.
+        """
         if self.closing:
             # What a client sends after our close is read and thrown away: closing with unread input would reset the
             # connection, and the client might never see why.
@@ -466,6 +471,7 @@ class Connection(asyncio.Protocol):
         for reason in list(self._read_stops):
             self.resume_parsing(reason)
         self._drop_later()
+        self._linger_until_s = self.server.loop.time() + linger_s
 
     def closed_by_client(self) -> None:
         self.closing = True
@@ -509,8 +515,15 @@ class Connection(asyncio.Protocol):
         self._finish()
 
     def abort(self) -> None:
-        """Close as soon as what was sent is written."""
-        if self._transport is not None:
+        """Close as soon as what was sent is written, unless the connection is to be kept for a while."""
+        if self._transport is None:
+            return
+        left_s = self._linger_until_s - self.server.loop.time()
+        if left_s > 0:
+            if self._close_timer is not None:
+                self._close_timer.cancel()
+            self._close_timer = self.server.loop.call_later(left_s, self.drop)
+        else:
             self._transport.close()
 
     def drop(self) -> None:

@@ -44,6 +44,10 @@ START_OK = "connection.start-ok"
 TUNE_OK = "connection.tune-ok"
 OPEN = "connection.open"
 REFUSED = "nothing"
+# A login waits for its turn, and nothing may come meanwhile.
+LOGIN = "nothing before the login was looked at"
+# How often a login that waits looks whether it still has to.
+LOOK_AGAIN_S = 0.1
 
 
 class Handshake:
@@ -54,6 +58,8 @@ class Handshake:
         self._expected = HEADER
         self._timer: asyncio.TimerHandle | None = None
         self._user: User | None = None
+        self._waiting: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
 
     def peer_of(self, transport: asyncio.Transport) -> tuple[str, bool]:
         """Address of the peer for the log, and whether it is on this machine."""
@@ -81,6 +87,9 @@ class Handshake:
         self._timer = connection.server.loop.call_later(connection.broker.config.handshake_s, self._too_late)
 
     def stop(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,40 +145,64 @@ class Handshake:
         connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
         if method.mechanism not in auth.MECHANISMS:
             raise command_invalid(f"unsupported authentication mechanism '{method.mechanism}'")
-        user: User | None = None
         try:
             name, password = auth.read_response(method.mechanism, method.response)
-            user = connection.broker.users.authenticate(name, password)
-            reason = "wrong user or password"
         except auth.BadResponse as fault:
-            reason = str(fault)
+            self._refuse(method.mechanism, "", str(fault))
+            return
+        guard = connection.server.login_guard
+        wait_s = guard.wait_s(connection.address, name)
+        if wait_s <= 0:
+            self._look(method.mechanism, name, password)
+            return
+        # One that would wait longer than a handshake may take is cut by the handshake's own timer.
+        guard.take_turn(connection.address, name)
+        self._expected = LOGIN
+        self._due_s = connection.server.loop.time() + wait_s
+        self._wait_for_turn(method.mechanism, name, password)
+
+    def _wait_for_turn(self, mechanism: str, name: str, password: bytes) -> None:
+        """Look at a login when its time has come, or when another one of this user from there has succeeded."""
+        connection = self._connection
+        loop = connection.server.loop
+        left_s = self._due_s - loop.time()
+        if left_s <= 0 or connection.server.login_guard.wait_s(connection.address, name) <= 0:
+            self._waiting = None
+            self._look(mechanism, name, password)
+        else:
+            step_s = min(left_s, LOOK_AGAIN_S)
+            self._waiting = loop.call_later(step_s, self._wait_for_turn, mechanism, name, password)
+
+    def _look(self, mechanism: str, name: str, password: bytes) -> None:
+        """Let a user in, or not."""
+        connection = self._connection
+        user = connection.broker.users.authenticate(name, password)
+        reason = "wrong user or password"
         if user is not None and user.loopback_only and not connection.peer_is_loopback:
             reason = f"user '{user.name}' can only connect via localhost"
             user = None
         if user is None:
-            self._refuse(method.mechanism, reason)
+            self._refuse(mechanism, name, reason)
             return
+        connection.server.login_guard.succeeded(connection.address, name)
         self._user = user
         self._expected = TUNE_OK
         config = connection.broker.config
         connection.send(0, methods.ConnectionTune(config.channels_max, config.frame_bytes_max, config.heartbeat_s))
 
-    def _refuse(self, mechanism: str, reason: str) -> None:
-        """Answer late, so that guessing is slow; without blocking anyone else."""
+    def _refuse(self, mechanism: str, name: str, reason: str) -> None:
+        """Say no at once, and keep the connection for a while: that, and the guard, make guessing slow."""
         connection = self._connection
         log.warning("connection %s: login refused with mechanism %s: %s", connection.peer, mechanism, reason)
+        connection.server.login_guard.refused(connection.address, name)
         self._expected = REFUSED
         self.stop()
-        self._timer = connection.server.loop.call_later(
-            connection.broker.config.login_refused_delay_s, self._say_refused, mechanism
-        )
-
-    def _say_refused(self, mechanism: str) -> None:
-        if self._connection.has_capability("authentication_failure_close"):
+        delay_s = connection.broker.config.login_refused_delay_s
+        if connection.has_capability("authentication_failure_close"):
             text = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
-            self._connection.close_with(AmqpError(403, text), 0)
+            connection.close_with(AmqpError(403, text), 0, linger_s=delay_s)
         else:
-            self._connection.drop()
+            self._timer = connection.server.loop.call_later(delay_s, connection.drop)
 
     def _tune(self, method: methods.ConnectionTuneOk) -> None:
         connection = self._connection

@@ -27,6 +27,7 @@ from penstock.server.descriptors import DescriptorBudget, descriptor_limit
 from penstock.server.faults import Faults
 from penstock.server.flow import PublisherFlow
 from penstock.server.http import HttpDoor
+from penstock.server.login_guard import LoginGuard
 from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
 from penstock.server.parse_turns import ParseTurns
 from penstock.server.pg_open import OpenPostgres, open_postgres
@@ -73,6 +74,7 @@ class Server:
         self._stopping = False
         self.budget = DescriptorBudget(config.descriptors_max or descriptor_limit())
         self.admission = Admission(self.budget, SystemClock())
+        self.login_guard = LoginGuard(SystemClock(), config.login_refused_delay_s)
         self._spares = SpareDescriptors(0)
         self._are_descriptors_short = False
         self._expiry_timer: asyncio.TimerHandle | None = None
