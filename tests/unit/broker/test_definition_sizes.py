@@ -61,18 +61,18 @@ def test_a_vhost_takes_so_much_and_no_more(declare: Callable[[VHost, Table], Non
 
 def test_what_is_counted_is_given_back(house: House) -> None:
     vhost = house.vhost
-    before = house.broker.used_bytes()
+    before = house.vhost.definition_bytes()
     for _ in range(3):
         for declare in (declare_queue, declare_exchange, bind):
             declare(vhost, SMALL)
         vhost.bind_exchange("x", "amq.fanout", "key", SMALL)
         vhost.bind_exchange("amq.fanout", "x", "key", SMALL)
-        assert house.broker.used_bytes() - before > 6 * limits.DEFINITION_OVERHEAD_BYTES
+        assert house.vhost.definition_bytes() - before > 6 * limits.DEFINITION_OVERHEAD_BYTES
         vhost.unbind_exchange("x", "amq.fanout", "key", SMALL)
         vhost.delete_exchange("x", False)
         for name in ("q", "bound"):
             vhost.delete_queue(vhost.queues[name], False, False)
-        assert house.broker.used_bytes() == before
+        assert house.vhost.definition_bytes() == before
         assert house.vhost.declared_bytes == 0
 
 
