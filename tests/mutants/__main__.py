@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -21,12 +21,10 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.mutant import Mutant, load
-from tests.mutants.runner import KILLED, Result, copied_source, failing_without_a_mutant, try_mutant
+from tests.mutants.runner import KILLED, Judge, Result, copied_source, end_all
 
 # Of one mutant; most take a few seconds, some start brokers and databases.
 LIMIT_S = 600.0
-# Of all killers together, without a mutant: the simulations run all of their seeds then.
-CHECK_LIMIT_S = 3600.0
 
 
 def say(text: str) -> None:
@@ -46,13 +44,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="write the results as JSON to stdout")
     parser.add_argument("--workers", type=int, metavar="N", default=os.cpu_count() or 1, help="copies of the source")
     parser.add_argument("--limit", type=float, metavar="SECONDS", default=LIMIT_S, help="time for one mutant (600)")
-    parser.add_argument("--unchecked", action="store_true", help="do not first run the killers without a mutant")
     return parser.parse_args()
 
 
 def run_all(mutants: Sequence[Mutant], workers: int, limit_s: float) -> list[Result]:
     """Try the mutants, several at a time; results in the order of the list."""
     results: dict[str, Result] = {}
+    judge = Judge(limit_s)
     with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
         folders: SimpleQueue[Path] = SimpleQueue()
         for _ in range(min(workers, len(mutants))):
@@ -61,7 +59,7 @@ def run_all(mutants: Sequence[Mutant], workers: int, limit_s: float) -> list[Res
         def run(mutant: Mutant) -> Result:
             folder = folders.get()
             try:
-                return try_mutant(mutant, folder, limit_s)
+                return judge.verdict(mutant, folder)
             finally:
                 folders.put(folder)
 
@@ -71,18 +69,6 @@ def run_all(mutants: Sequence[Mutant], workers: int, limit_s: float) -> list[Res
             by = f" by {result.killer}" if result.killer else ""
             say(f"{len(results):3} of {len(mutants)}  {result.seconds:6.1f} s  {result.verdict}: {result.name}{by}")
     return [results[mutant.name] for mutant in mutants]
-
-
-def check(mutants: Sequence[Mutant], workers: int) -> bool:
-    say(f"running the killers of {len(mutants)} mutants on the source as it is")
-    begun_s = time.monotonic()
-    with copied_source() as folder:
-        failed = failing_without_a_mutant(mutants, folder, CHECK_LIMIT_S, workers)
-    if failed:
-        say(f"{failed}\nthe killers fail without any mutant: repair that first")
-    else:
-        say(f"they pass, in {time.monotonic() - begun_s:.0f} s")
-    return not failed
 
 
 def main() -> int:
@@ -96,8 +82,8 @@ def main() -> int:
             sys.stdout.write(f"{mutant.name}\n    {mutant.promise}\n    {mutant.file}\n")
             sys.stdout.write("".join(f"    killed by {killer}\n" for killer in mutant.killers))
         return 0
-    if not given.unchecked and not check(mutants, given.workers):
-        return 1
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end_all)
     results = run_all(mutants, given.workers, given.limit)
     alive = [result for result in results if result.verdict != KILLED]
     if given.json:

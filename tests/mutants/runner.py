@@ -3,9 +3,8 @@
 The copy is in a temporary folder, with the source and the tests. PYTHONPATH puts it before the installed penstock, in
 the tests and in every process that they start. A worker has one copy, with one mutant in it at a time.
 
-A mutant is killed when one of its killers fails. A killer that does not end in time, or cannot even be collected,
-proves nothing, and counts against the mutant as a survivor does. Before any mutant is tried the killers run once on the
-source as it is: a test that fails anyway proves nothing either.
+A mutant is killed when one of its killers fails, and the same test passes without the mutant. A killer that does not
+end in time, or cannot even be collected, proves nothing, and counts against the mutant as a survivor does.
 """
 
 from __future__ import annotations
@@ -34,6 +33,8 @@ COPIED_FILES = ("pyproject.toml", "Makefile", "README.md", "ARCHITECTURE.md", "C
 # Exit codes of pytest.
 PASSED, FAILED = 0, 1
 OUTPUT_CHARS = 2000
+# Groups of the processes that run tests now.
+RUNNING: set[int] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +94,22 @@ def planted(mutant: Mutant, folder: Path) -> Iterator[None]:
         os.utime(path, ns=(time_ns, time_ns))
 
 
-def run_tests(folder: Path, tests: Sequence[str], limit_s: float, processes: int = 0) -> Ran:
-    """Run tests of a copy, up to the first that fails; with `processes` in so many at once."""
+def run_tests(folder: Path, tests: Sequence[str], limit_s: float) -> Ran:
+    """Run tests of a copy, up to the first that fails."""
     environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", "-n", str(processes), *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:xdist", *tests]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
+        RUNNING.add(process.pid)
         code: int | None
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             code = None
         finally:
+            RUNNING.discard(process.pid)
             end_group(process.pid)
             process.wait()
         output.seek(0)
@@ -121,23 +124,43 @@ def end_group(group: int) -> None:
         return
 
 
-def try_mutant(mutant: Mutant, folder: Path, limit_s: float) -> Result:
-    """Run the killers of a mutant against it."""
-    begun_s = time.monotonic()
-    try:
-        with planted(mutant, folder):
-            ran = run_tests(folder, mutant.killers, limit_s)
-    except CannotApply as error:
-        return Result(mutant.name, BROKEN, "", 0.0, str(error))
-    seconds = round(time.monotonic() - begun_s, 1)
-    if ran.code == FAILED:
-        return Result(mutant.name, KILLED, ran.first_failure(), seconds)
-    verdict = SURVIVED if ran.code == PASSED else TIMED_OUT if ran.code is None else BROKEN
-    return Result(mutant.name, verdict, "", seconds, ran.output[-OUTPUT_CHARS:])
+def end_all(number: int = 0, frame: object = None) -> None:
+    """A handler of signals: end the tests that run, and this process."""
+    for group in list(RUNNING):
+        end_group(group)
+    raise SystemExit(128 + number)
 
 
-def failing_without_a_mutant(mutants: Sequence[Mutant], folder: Path, limit_s: float, processes: int) -> str:
-    """Run all killers on the source as it is; return what they said if one of them fails, else nothing."""
-    killers = list(dict.fromkeys(killer for mutant in mutants for killer in mutant.killers))
-    ran = run_tests(folder, killers, limit_s, processes)
-    return "" if ran.code == PASSED else ran.output[-OUTPUT_CHARS:] or "they did not end in time"
+class Judge:
+    """Tries mutants, and remembers which tests pass without one."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._passes: dict[str, bool] = {}
+
+    def verdict(self, mutant: Mutant, folder: Path) -> Result:
+        """Run the killers of a mutant against it."""
+        begun_s = time.monotonic()
+        try:
+            with planted(mutant, folder):
+                ran = run_tests(folder, mutant.killers, self._limit_s)
+        except CannotApply as error:
+            return Result(mutant.name, BROKEN, "", 0.0, str(error))
+        killer = ran.first_failure()
+        output = ran.output[-OUTPUT_CHARS:]
+        if ran.code == PASSED:
+            verdict = SURVIVED
+        elif ran.code is None:
+            verdict = TIMED_OUT
+        elif ran.code != FAILED or not killer:
+            verdict = BROKEN
+        elif self._passes_without(killer, folder):
+            verdict, output = KILLED, ""
+        else:
+            verdict, output = BROKEN, f"{killer} fails without the mutant, too"
+        return Result(mutant.name, verdict, killer, round(time.monotonic() - begun_s, 1), output)
+
+    def _passes_without(self, killer: str, folder: Path) -> bool:
+        if killer not in self._passes:
+            self._passes[killer] = run_tests(folder, [killer], self._limit_s).code == PASSED
+        return self._passes[killer]
