@@ -50,6 +50,11 @@ class PgUnavailable(ChannelException):
         super().__init__(404, explanation)
 
 
+def unavailable(queue: str, why: str) -> PgUnavailable:
+    """Short: a reply text has 255 octets."""
+    return PgUnavailable(f"queue '{queue}' is in PostgreSQL, which cannot be asked now; try again later ({why})")
+
+
 class PgReceiver(ABC):
     """The queue's side: what a door asks it, and tells it."""
 

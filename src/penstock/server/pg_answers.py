@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.backing.postgres import PgBackingQueue
+from penstock.backing.postgres_link import unavailable
 from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
 from penstock.server.awaited_answer import DISK
-from penstock.server.pg_questions import unavailable
 
 if TYPE_CHECKING:
     from penstock.server.channel import Channel
@@ -93,6 +93,14 @@ def when_made(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> None:
         wait.over(error)
 
     wait.begin(2 * limits.PG_QUESTION_S, lambda over: backing.make(made))
+
+
+def count_anew(queue: Queue, done: Callable[[ChannelException | None], None]) -> None:
+    """Call `done` when the queue's count is right: others may have a hand in one that is in PostgreSQL."""
+    if isinstance(queue.backing, PgBackingQueue) and not queue.crashed:
+        queue.backing.count(done)
+    else:
+        done(None)
 
 
 def when_counted(channel: Channel, index: int, queue: Queue | None, go_on: GoOn) -> None:

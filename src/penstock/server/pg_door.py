@@ -10,11 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.backing.postgres_link import Answered, Looked, PgDoor, PgReceiver, Purged, PutDone, PutRow, TakenRow
+from penstock.backing.postgres_link import (
+    Answered,
+    Looked,
+    PgDoor,
+    PgReceiver,
+    Purged,
+    PutDone,
+    PutRow,
+    TakenRow,
+    unavailable,
+)
 from penstock.errors import ChannelException
 from penstock.server.pg_calls import taken_rows
 from penstock.server.pg_put_lane import PutItem
-from penstock.server.pg_questions import Rows, unavailable
+from penstock.server.pg_questions import Rows
 
 if TYPE_CHECKING:
     from penstock.server.pg_link import ServerPgLink

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from penstock import limits
-from penstock.backing.postgres_link import PgDoor, PgLink, PgReceiver
+from penstock.backing.postgres_link import PgDoor, PgLink, PgReceiver, unavailable
 from penstock.errors import ChannelException, StartupError
 from penstock.pg import install as schemas
 from penstock.server.pg_calls import PgCalls
@@ -19,7 +19,7 @@ from penstock.server.pg_door import Run, ServerDoor
 from penstock.server.pg_lane import Lane
 from penstock.server.pg_listen_lane import ListenLane
 from penstock.server.pg_put_lane import PutLane
-from penstock.server.pg_questions import Questions, unavailable
+from penstock.server.pg_questions import Questions
 from penstock.server.pg_work_lane import WorkLane
 
 log = logging.getLogger("penstock.postgres")

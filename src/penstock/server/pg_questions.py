@@ -17,7 +17,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from penstock import limits
-from penstock.backing.postgres_link import PgUnavailable
+from penstock.backing.postgres_link import unavailable
 from penstock.errors import ChannelException, resource_locked
 from penstock.server.pg_connect import connect, is_lost, one_line
 
@@ -137,11 +137,6 @@ class Questions:
 async def _close(connection: Connection) -> None:
     with contextlib.suppress(psycopg.Error, OSError):
         await connection.close()
-
-
-def unavailable(queue: str, why: str) -> PgUnavailable:
-    """Short: a reply text has 255 octets."""
-    return PgUnavailable(f"queue '{queue}' is in PostgreSQL, which cannot be asked now; try again later ({why})")
 
 
 def locked(queue: str) -> ChannelException:

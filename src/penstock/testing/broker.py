@@ -25,9 +25,9 @@ from types import TracebackType
 from typing import TypeVar
 from urllib.parse import quote
 
-from penstock.backing.postgres import PgBackingQueue
 from penstock.config import Config
 from penstock.errors import ChannelException
+from penstock.server.pg_answers import count_anew
 from penstock.server.server import Server
 from penstock.server.syncers import ThreadSyncer
 from penstock.testing.faults import BrokerFaults
@@ -141,11 +141,7 @@ class Broker:
                 else:
                     counted.set_exception(error)
 
-            if isinstance(queue.backing, PgBackingQueue):
-                # Others may have a hand in it.
-                queue.backing.count(done)
-            else:
-                done(None)
+            count_anew(queue, done)
 
         self.call(count)
         return counted.result(START_S)
