@@ -62,10 +62,13 @@ class VariableSettling(VariableFetching):
         return self.tail.delivery_counts.get(seq_id, 0)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
-        for seq_id in dict.fromkeys(seq_ids):
-            entry = self.pending.entry(seq_id)
-            if entry is not None:
-                visit(seq_id, entry)
+        # Neighbours are read together: one read for all of them, and one envelope where they share it.
+        for run in self.pending.parts(seq_ids if isinstance(seq_ids, range) else list(dict.fromkeys(seq_ids))):
+            seq_id = run.seq_id
+            for entry in zone_views.bodies_of(self.zones, run):
+                if entry is not None:
+                    visit(seq_id, entry)
+                seq_id += 1
 
     def purge_acks(self) -> int:
         self.aside.clear()

@@ -23,7 +23,7 @@ from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
 from penstock.queues.settling import Settling
 from penstock.queues.unacked import Span
-from penstock.server.transaction import REQUEUE
+from penstock.server.transaction import REJECT, REQUEUE
 
 if TYPE_CHECKING:
     from penstock.server.channel import Channel
@@ -92,9 +92,15 @@ class Settlement(Settling):
         self._when_over.append(call)
 
     def _settle_next(self) -> int:
-        span = self._spans[self._next]
-        self._next += 1
-        run, first_seq_id, count = span
+        run, first_seq_id, count = span = self._spans[self._next]
+        if self._how == REJECT and count > limits.REJECT_AT_ONCE:
+            # Each may become a dead letter with headers of its own.
+            rest = count - limits.REJECT_AT_ONCE
+            count = limits.REJECT_AT_ONCE
+            self._spans[self._next] = (run, first_seq_id + count, rest)
+            span = (run, first_seq_id, count)
+        else:
+            self._next += 1
         try:
             if self._channel is None:
                 run.queue.requeue(range(first_seq_id, first_seq_id + count), lost=True)
