@@ -138,6 +138,19 @@ def test_what_follows_a_client_s_close_is_read_and_thrown_away(either_broker: Br
     wait_until(lambda: connection_count(broker) == 1, "it is gone")
 
 
+def test_a_client_that_closes_and_hangs_up_at_once_is_gone(either_broker: Broker, connect: Connect) -> None:
+    broker = either_broker
+    client = connect(broker)
+
+    def close_and_hang_up(server: Server) -> None:
+        # The server's loop stands still: it reads the close when the client is gone.
+        client.send(0, commands.Connection.Close(200, "done", 0, 0))
+        client.drop()
+
+    broker.call(close_and_hang_up)
+    wait_until(lambda: connection_count(broker) == 0, "it is gone")
+
+
 def test_what_is_no_amqp_gets_our_header_however_much_of_it_comes(either_broker: Broker, dial: Connect) -> None:
     client = dial(either_broker)
     client.socket.sendall(b"GET / HTTP/1.1\r\n")

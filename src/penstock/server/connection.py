@@ -502,7 +502,11 @@ class Connection(asyncio.Protocol):
         self._drop_later()
         transport = self._transport
         if transport is not None and not transport.is_closing():
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:
+                # The client has hung up already, and our last word was answered with a reset.
+                transport.abort()
 
     def _drop_later(self) -> None:
         """A client that does not read must not keep its connection for ever."""
