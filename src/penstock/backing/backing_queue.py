@@ -60,6 +60,12 @@ BackingWork = Callable[["BackingQueue"], None]
 # Hands work to the queue's owner from any thread: (name of the implementation, work). See `invoke`.
 AsyncCallback = Callable[[str, BackingWork], None]
 
+# What `publish` is told of the past of a message: no consumer had it; one had it; or it may have been in another queue
+# already, by a move that a crash has undone here, and a consumer may have had it there.
+NOT_DELIVERED: Final = 0
+WAS_DELIVERED: Final = 1
+DOUBTFUL: Final = 2
+
 # `needs_timeout` answers.
 TIMEOUT_NONE: Final = 0
 TIMEOUT_IDLE: Final = 1
@@ -95,6 +101,9 @@ class BackingQueue(ABC):
 
     # Name of the implementation, for `invoke` and for `status`.
     KIND: str = ""
+    # True where something else than the node's journal keeps the messages. A publish there and an ack elsewhere are
+    # then not one batch: who moves a message waits for the token before it settles the source.
+    IS_REMOTE: bool = False
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -145,11 +154,11 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
     ) -> int:
         """Append a run of messages; return the first seq_id. `bodies` is not empty and is not kept.
 
-        With `delivered` the messages are known to have been seen by a consumer: their first fetch says redelivered.
+        With WAS_DELIVERED or DOUBTFUL the first fetch says redelivered; with DOUBTFUL `doubtful` names them, too.
         The token in `props.confirm` comes out of `drain_confirmed` once the run is safe.
         crash: before its token came out, the run may be there whole, in part (a prefix), or not at all.
         """
@@ -241,10 +250,36 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def requeue(self, seq_ids: Sequence[int]) -> int:
+    def requeue(self, seq_ids: Sequence[int], failed: bool = True) -> int:
         """Make pending messages ready again at their original positions, marked redelivered; return how many.
 
-        Unknown and repeated ids are ignored. A confirm that is still owed stays owed, and comes once.
+        `failed`: a consumer had them, and `delivery_count` grows by one. Unknown and repeated ids are ignored. A
+        confirm that is still owed stays owed, and comes once. crash: what was not synced is undone, the count too.
+        """
+
+    @abstractmethod
+    def delivery_count(self, seq_id: int) -> int:
+        """Return how often a message was handed out and came back; 0 for one that is gone.
+
+        It survives a clean stop. crash: returns that were synced are still counted; in PostgreSQL each reservation.
+        """
+
+    @abstractmethod
+    def set_delivery_count(self, seq_id: int, count: int) -> None:
+        """Say how often a message came back before it was published here. crash: forgotten."""
+
+    @abstractmethod
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        """Return those of the messages that may have been moved to another queue before, and delivered there.
+
+        These are all that were there before a crash, all that were published as DOUBTFUL, and those of `doubt`.
+        """
+
+    @abstractmethod
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        """A move of pending messages has begun whose end may stay unknown: from now on they are `doubtful`.
+
+        A clean stop keeps that; after a crash they are doubtful anyway.
         """
 
     @abstractmethod
@@ -270,7 +305,7 @@ class BackingQueue(ABC):
         """
 
     def note_returned(self, seq_ids: Sequence[int]) -> None:
-        """They came back to the queue, which keeps them pending. Otherwise as `note_given`."""
+        """They came back to the queue, which keeps them pending; `delivery_count` grows by one, as with `requeue`."""
 
     # --- all messages ---------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from typing import Final, final
 
 from penstock import limits
 from penstock.backing.backing_queue import (
+    NOT_DELIVERED,
     TIMEOUT_NONE,
     TIMEOUT_TIMED,
     BackingQueue,
@@ -95,6 +96,7 @@ class PgBackingQueue(BackingQueue):
     """One queue, seen from one node."""
 
     KIND = KIND
+    IS_REMOTE = True
 
     def __init__(self, envelopes: PgEnvelopes, held: PgHeld, door: PgDoor, is_new: bool) -> None:
         self._envelopes = envelopes
@@ -200,9 +202,9 @@ class PgBackingQueue(BackingQueue):
     # --- publishing -------------------------------------------------------------------------------
 
     def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
     ) -> int:
-        rows = [self._envelopes.row(envelope, body, props, delivered) for body in bodies]
+        rows = [self._envelopes.row(envelope, body, props, delivered > NOT_DELIVERED) for body in bodies]
         return self._put(rows, None if props is None else props.confirm)
 
     def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
@@ -310,11 +312,25 @@ class PgBackingQueue(BackingQueue):
         self, seq_ids: Sequence[int], outcome: int = ACKED, reason: int = REASON_NONE, actor: int = NO_ACTOR
     ) -> int:
         acked = [seq_id for seq_id, _ in self._held.release(seq_ids)]
+        self._held.past.forget(acked)
         self._door.finalize(acked, outcome_note(outcome, reason))
         return len(acked)
 
-    def requeue(self, seq_ids: Sequence[int]) -> int:
-        return self._held.requeue(seq_ids)
+    def requeue(self, seq_ids: Sequence[int], failed: bool = True) -> int:
+        return self._held.requeue(seq_ids, failed)
+
+    def delivery_count(self, seq_id: int) -> int:
+        return self._held.past.count(seq_id)
+
+    def set_delivery_count(self, seq_id: int, count: int) -> None:
+        if seq_id in self._held.pending or seq_id in self._held.window:
+            self._held.past.set_count(seq_id, count)
+
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        return self._held.past.doubtful(seq_ids)
+
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        self._held.past.doubt(seq_ids)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         for seq_id in dict.fromkeys(seq_ids):

@@ -33,6 +33,7 @@ from penstock import limits
 from penstock.backing.postgres_envelopes import PgEnvelopes
 from penstock.backing.postgres_link import PgDoor, PgReceiver, TakenRow
 from penstock.backing.postgres_looks import PgLooks
+from penstock.backing.postgres_past import PgPast
 from penstock.backing.postgres_window import PgWindow
 from penstock.clock import Clock
 from penstock.message import Entry, Run
@@ -60,6 +61,8 @@ class PgHeld(PgReceiver):
         # None: always wanted.
         self.takers: Callable[[], bool] | None = None
         self.window = PgWindow()
+        # Of messages in the window and of pending ones: how often they were delivered before.
+        self.past = PgPast()
         self.pending: dict[int, Entry] = {}
         self.pending_bytes = 0
         # What came by number, and when the last of it came.
@@ -125,6 +128,7 @@ class PgHeld(PgReceiver):
                 # It was reserved here before, and a restart of the database has forgotten that.
                 continue
             self.window.add(seq_id, self._envelopes.entry(row), row[1] > 1, False)
+            self.past.reserved(seq_id, row[1])
             size += len(row[6])
         last = rows[-1][0]
         self._reach = max(self._reach, last)
@@ -141,6 +145,7 @@ class PgHeld(PgReceiver):
         for row in rows:
             if row[0] not in self.window and row[0] not in self.pending:
                 self._numbered[row[0]] = self._envelopes.entry(row)
+                self.past.reserved(row[0], row[1])
 
     def is_looked_for(self) -> bool:
         return self.is_browser_waiting
@@ -180,11 +185,14 @@ class PgHeld(PgReceiver):
         unseen, seen = self.window.take_all()
         self._reach = self._reach_then = self._reach_before = 0
         self._came_count = self._taken_count = 0
+        self.past.forget(unseen)
+        self.past.forget(seen)
         self.door.give_back(unseen, False)
         self.door.give_back(seen, True)
         self._give_numbered_back()
 
     def _give_numbered_back(self) -> None:
+        self.past.forget(list(self._numbered))
         self.door.give_back(list(self._numbered), False)
         self._numbered.clear()
 
@@ -192,6 +200,7 @@ class PgHeld(PgReceiver):
         """The queue is gone."""
         self.window.take_all()
         self._numbered.clear()
+        self.past.clear()
         self.looks.forget()
         self.release(list(self.pending))
 
@@ -217,6 +226,7 @@ class PgHeld(PgReceiver):
         if ack_required:
             self._keep(taken)
         else:
+            self.past.forget(range(run.first_seq_id, run.first_seq_id + len(taken)))
             self.door.finalize([seq_id for seq_id, _ in taken], note)
         return run
 
@@ -267,9 +277,12 @@ class PgHeld(PgReceiver):
             self.arrived_count += len(self.window)
         return released
 
-    def requeue(self, seq_ids: Sequence[int]) -> int:
+    def requeue(self, seq_ids: Sequence[int], failed: bool = True) -> int:
         released = self.release(seq_ids)
+        if failed:
+            self.past.returned([seq_id for seq_id, _ in released])
         behind = [seq_id for seq_id, _ in released if seq_id > self._reach]
+        self.past.forget(behind)
         self.door.give_back(behind, True)
         for seq_id, entry in released:
             if seq_id <= self._reach:

@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.backing.backing_queue import (
+    NOT_DELIVERED,
     TIMEOUT_NONE,
     AsyncCallback,
     BackingQueue,
@@ -113,7 +114,7 @@ class PriorityBackingQueue(BackingQueue):
     # --- publishing -------------------------------------------------------------------------------
 
     def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
     ) -> int:
         level = self._levels.of_priority(envelope.priority)
         return self._levels.base(level) | self._opened(level).publish(envelope, bodies, props, delivered)
@@ -183,7 +184,7 @@ class PriorityBackingQueue(BackingQueue):
                 try:
                     taken = backing.fetch_at(inner, actor)
                 except OSError:
-                    self.requeue(list(found))
+                    self.requeue(list(found), failed=False)
                     raise
                 for seq_id, entry in taken:
                     found[base | seq_id] = entry
@@ -236,8 +237,29 @@ class PriorityBackingQueue(BackingQueue):
     ) -> int:
         return sum([backing.ack(ids, outcome, reason, actor) for backing, ids in self._levels.split(seq_ids)])
 
-    def requeue(self, seq_ids: Sequence[int]) -> int:
-        return sum([backing.requeue(ids) for backing, ids in self._levels.split(seq_ids)])
+    def requeue(self, seq_ids: Sequence[int], failed: bool = True) -> int:
+        return sum([backing.requeue(ids, failed) for backing, ids in self._levels.split(seq_ids)])
+
+    def delivery_count(self, seq_id: int) -> int:
+        backing = self._levels.of_seq_id(seq_id)
+        return 0 if backing is None else backing.delivery_count(seq_id & INNER_MASK)
+
+    def set_delivery_count(self, seq_id: int, count: int) -> None:
+        backing = self._levels.of_seq_id(seq_id)
+        if backing is not None:
+            backing.set_delivery_count(seq_id & INNER_MASK, count)
+
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        found: list[int] = []
+        for base, backing in self._levels.open:
+            inner = [seq_id & INNER_MASK for seq_id in seq_ids if seq_id & ~INNER_MASK == base]
+            if inner:
+                found.extend([base | seq_id for seq_id in backing.doubtful(inner)])
+        return found
+
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        for backing, ids in self._levels.split(seq_ids):
+            backing.doubt(ids)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         # In stretches of one level: the order given may go back and forth between them.

@@ -63,6 +63,8 @@ class StoredVariable(StoredQueue):
         state.count = queue.tail.persistent_count
         state.size_bytes = queue.tail.persistent_bytes
         state.delivery_counts = dict(queue.tail.delivery_counts)
+        state.doubtful = set(queue.tail.doubtful)
+        state.doubtful_below = queue.tail.doubtful_below
         state.index_segments = dict(queue.homes.index_segments)
         state.home_below = self._home_below
         strays = queue.zones.strays

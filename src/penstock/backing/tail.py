@@ -46,6 +46,9 @@ class Tail:
         self.persistent_count = 0
         self.persistent_bytes = 0
         self.delivery_counts = zones.delivery_counts
+        # Messages that may have been moved elsewhere before: these, each with a delivery count, and all below.
+        self.doubtful: set[int] = set()
+        self.doubtful_below = 0
         self._homes = homes
         self._zones = zones
         self._queue_no = queue_no
@@ -266,6 +269,11 @@ class Tail:
             self._append_journaled(seq_id, envelope, [body], [entry], props, size, size, delivered, heavy)
         else:
             self._append(seq_id, [entry], props, size, size, places.QUEUE_STORE, delivered, heavy)
+
+    def forget_counts(self) -> None:
+        """All messages are gone."""
+        self.delivery_counts.clear()
+        self.doubtful.clear()
 
     def _mark_delivered(self, first: int, count: int) -> None:
         for seq_id in range(first, first + count):

@@ -32,7 +32,15 @@ from typing import Final
 
 from penstock import limits
 from penstock.backing import zone_views
-from penstock.backing.backing_queue import TIMEOUT_IDLE, TIMEOUT_NONE, TIMEOUT_TIMED, BackingQueue, FoldVisitor
+from penstock.backing.backing_queue import (
+    DOUBTFUL,
+    NOT_DELIVERED,
+    TIMEOUT_IDLE,
+    TIMEOUT_NONE,
+    TIMEOUT_TIMED,
+    BackingQueue,
+    FoldVisitor,
+)
 from penstock.backing.msg_status import MsgStatus
 from penstock.backing.outcomes import NO_ACTOR
 from penstock.backing.paging import INFINITE
@@ -79,7 +87,7 @@ class VariableBackingQueue(VariableSettling):
         self.pending.remove(self.pending.seq_ids())
         self.live.remove(self.live.low, max(0, self.tail.next_seq_id - self.live.low))
         self.tail.persistent_count = self.tail.persistent_bytes = 0
-        self.tail.delivery_counts.clear()
+        self.tail.forget_counts()
         self.aside.clear()
         self._owed.give_up()
         # The way back from the zones: without it the queue is freed by reference counting.
@@ -99,10 +107,12 @@ class VariableBackingQueue(VariableSettling):
     # --- publishing -------------------------------------------------------------------------------
 
     def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
     ) -> int:
         first = self.tail.next_seq_id
-        persistent = self.tail.publish(envelope, bodies, props, delivered)
+        persistent = self.tail.publish(envelope, bodies, props, delivered > NOT_DELIVERED)
+        if delivered == DOUBTFUL:
+            self.doubt(range(first, first + len(bodies)))
         if props is not None and props.confirm is not None:
             self._owed.add(props.confirm, persistent)
         self._published(len(bodies))

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from penstock.backing import zone_views
 from penstock.backing.backing_queue import EntryVisitor
-from penstock.backing.outcomes import ACKED, NO_ACTOR, REASON_NONE
+from penstock.backing.outcomes import ACKED, NO_ACTOR, REASON_NONE, THE_QUEUE
 from penstock.backing.put_back import put_back
 from penstock.backing.variable_fetching import VariableFetching
 from penstock.journal import rows
@@ -41,25 +41,47 @@ class VariableSettling(VariableFetching):
         self.rates.ack_outs += acked
         return acked
 
-    def requeue(self, seq_ids: Sequence[int]) -> int:
+    def requeue(self, seq_ids: Sequence[int], failed: bool = True) -> int:
         runs = self.pending.take_back(seq_ids)
         requeued = 0
-        counts = self.tail.delivery_counts
+        actor = NO_ACTOR if failed else THE_QUEUE
         for status in runs:
             requeued += status.count
-            for seq_id in range(status.seq_id, status.seq_id + status.count):
-                counts[seq_id] = counts.get(seq_id, 0) + 1
+            self._count_returned(range(status.seq_id, status.seq_id + status.count), 1 if failed else 0)
             if status.is_persistent:
-                self._journal.settle(rows.REQUEUED, self.queue_no, status.seq_id, status.count, status.size_bytes)
+                self._journal.settle(
+                    rows.REQUEUED, self.queue_no, status.seq_id, status.count, status.size_bytes, actor
+                )
         put_back(self.zones, runs)
         self.rates.ack_outs += requeued
         if self.paging.is_over():
             self.paging.reduce(2 * requeued + 64)
         return requeued
 
+    def _count_returned(self, seq_ids: range, times: int) -> None:
+        counts = self.tail.delivery_counts
+        for seq_id in seq_ids:
+            counts[seq_id] = counts.get(seq_id, 0) + times
+
     def delivery_count(self, seq_id: int) -> int:
-        """How often the message was handed out and came back."""
         return self.tail.delivery_counts.get(seq_id, 0)
+
+    def set_delivery_count(self, seq_id: int, count: int) -> None:
+        if self.live.is_live(seq_id):
+            self.tail.delivery_counts[seq_id] = count
+
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        below = self.tail.doubtful_below
+        known = self.tail.doubtful
+        if not below and not known:
+            return []
+        return [seq_id for seq_id in seq_ids if seq_id < below or seq_id in known]
+
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        counts = self.tail.delivery_counts
+        for seq_id in seq_ids:
+            counts.setdefault(seq_id, 0)
+        self.tail.doubtful.update(seq_ids)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         # Neighbours are read together: one read for all of them, and one envelope where they share it.
@@ -86,6 +108,8 @@ class VariableSettling(VariableFetching):
         self._note(rows.GIVEN, seq_ids, actor)
 
     def note_returned(self, seq_ids: Sequence[int]) -> None:
+        for run in self.pending.parts(seq_ids):
+            self._count_returned(range(run.seq_id, run.seq_id + run.count), 1)
         self._note(rows.RETURNED, seq_ids, NO_ACTOR)
 
     def _note(self, kind: int, seq_ids: Sequence[int], actor: int) -> None:
@@ -114,7 +138,7 @@ class VariableSettling(VariableFetching):
             self.live.remove(low, length)
             if had_persistent:
                 self._journal.settle(rows.PURGED, self.queue_no, low, length, size)
-            self.tail.delivery_counts.clear()
+            self.tail.forget_counts()
             self.sweep()
             return purged
         ready = [*zone_views.runs_in_ram(self.zones), *zone_views.delta_runs(self.zones)]

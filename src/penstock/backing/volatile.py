@@ -65,9 +65,11 @@ class VolatileBackingQueue(VolatileFetching):
                 if count_properties:
                     self._properties_bytes -= large_properties_bytes([entry])
         self._pending_bytes -= size - acked
+        if self._counts or self._doubtful:
+            self._forget_past(seq_ids)
         return acked
 
-    def requeue(self, seq_ids: Sequence[int]) -> int:
+    def requeue(self, seq_ids: Sequence[int], failed: bool = True) -> int:
         returned: list[tuple[int, Entry]] = []
         size = 0
         for seq_id in seq_ids:
@@ -79,6 +81,8 @@ class VolatileBackingQueue(VolatileFetching):
         self._ready_bytes += size
         ids = [item[0] for item in returned]
         self._marked.update(ids)
+        if failed:
+            self._count_returned(ids)
         self._older_sorted = False
         if len(ids) > len(self._older):
             # Many come back, as when a channel closes: one heapify is cheaper than a push for each.
@@ -89,6 +93,27 @@ class VolatileBackingQueue(VolatileFetching):
                 heappush(self._older_ids, seq_id)
         self._older.update(returned)
         return len(returned)
+
+    def _count_returned(self, seq_ids: Sequence[int]) -> None:
+        counts = self._counts
+        for seq_id in seq_ids:
+            counts[seq_id] = counts.get(seq_id, 0) + 1
+
+    def note_returned(self, seq_ids: Sequence[int]) -> None:
+        self._count_returned([seq_id for seq_id in seq_ids if seq_id in self._pending])
+
+    def delivery_count(self, seq_id: int) -> int:
+        return self._counts.get(seq_id, 0)
+
+    def set_delivery_count(self, seq_id: int, count: int) -> None:
+        if seq_id in self._pending or seq_id in self._older:
+            self._counts[seq_id] = count
+
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        return [seq_id for seq_id in seq_ids if seq_id in self._doubtful] if self._doubtful else []
+
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        self._doubtful.update(seq_ids)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         for seq_id in dict.fromkeys(seq_ids):
@@ -104,6 +129,7 @@ class VolatileBackingQueue(VolatileFetching):
         self._older.clear()
         self._older_ids.clear()
         self._marked.clear()
+        self._forget_all_but(self._pending)
         self._ready_bytes = 0
         if self._properties_bytes:
             self._properties_bytes = large_properties_bytes(list(self._pending.values()))
@@ -113,9 +139,14 @@ class VolatileBackingQueue(VolatileFetching):
         purged = len(self._pending)
         if self._properties_bytes:
             self._properties_bytes -= large_properties_bytes(list(self._pending.values()))
+        self._forget_past(list(self._pending))
         self._pending.clear()
         self._pending_bytes = 0
         return purged
+
+    def _forget_all_but(self, kept: dict[int, Entry]) -> None:
+        self._counts = {seq_id: count for seq_id, count in self._counts.items() if seq_id in kept}
+        self._doubtful.intersection_update(kept)
 
     def fold(self, visit: FoldVisitor) -> None:
         older: list[tuple[int, Entry, bool]] = [(seq_id, entry, False) for seq_id, entry in self._older.items()]

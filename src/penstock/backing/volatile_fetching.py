@@ -63,9 +63,16 @@ class VolatileFetching(VolatilePublishing):
             else:
                 self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
             self._pending_bytes += size
-        elif self._properties_bytes:
-            self._properties_bytes -= large_properties_bytes(entries)
+        else:
+            self._gone(first, entries)
         return Run(first, entries, redelivered)
+
+    def _gone(self, first: int, entries: list[Entry]) -> None:
+        """A run was taken that will not be acked."""
+        if self._properties_bytes:
+            self._properties_bytes -= large_properties_bytes(entries)
+        if self._counts or self._doubtful:
+            self._forget_past(range(first, first + len(entries)))
 
     def _take_fresh(self, count: int, bytes_max: int) -> tuple[list[Entry], int]:
         """Pop up to `count` from the head, bounded by bytes after the first; with their payload bytes."""
@@ -117,8 +124,8 @@ class VolatileFetching(VolatilePublishing):
         if ack_required:
             self._pending.update(zip(range(first, first + len(entries)), entries, strict=False))
             self._pending_bytes += size
-        elif self._properties_bytes:
-            self._properties_bytes -= large_properties_bytes(entries)
+        else:
+            self._gone(first, entries)
         return Run(first, entries, redelivered)
 
     def _first_older(self) -> int:

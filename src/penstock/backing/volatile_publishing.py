@@ -23,11 +23,11 @@ Crash: nothing is left. It does not page, does not throttle and keeps no rates.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from penstock import limits
-from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED, BackingQueue
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, large_properties_bytes
 
 
@@ -47,6 +47,9 @@ class VolatilePublishing(BackingQueue):
         self._pending: dict[int, Entry] = {}
         # Ready messages whose next fetch must say redelivered.
         self._marked: set[int] = set()
+        # How often messages came back, ready or pending ones; and which of them may have been moved before.
+        self._counts: dict[int, int] = {}
+        self._doubtful: set[int] = set()
         self._next_seq_id = 0
         # Payload bytes, FRAME-END octets not counted.
         self._ready_bytes = 0
@@ -59,7 +62,7 @@ class VolatilePublishing(BackingQueue):
     # --- publishing -------------------------------------------------------------------------------
 
     def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
     ) -> int:
         first = self._next_seq_id
         count = len(bodies)
@@ -75,6 +78,8 @@ class VolatilePublishing(BackingQueue):
             self._properties_bytes += len(envelope.properties) * count
         if delivered:
             self._marked.update(range(first, first + count))
+            if delivered == DOUBTFUL:
+                self._doubtful.update(range(first, first + count))
         if props is not None and props.confirm is not None:
             self._confirmed.append(props.confirm)
         return first
@@ -101,6 +106,14 @@ class VolatilePublishing(BackingQueue):
         if props is not None and props.confirm is not None:
             self._confirmed.append(props.confirm)
         return first
+
+    def _forget_past(self, seq_ids: Iterable[int]) -> None:
+        """Messages are gone, and with them what is known of their past."""
+        if self._counts:
+            for seq_id in seq_ids:
+                self._counts.pop(seq_id, None)
+        if self._doubtful:
+            self._doubtful.difference_update(seq_ids)
 
     def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
         return False

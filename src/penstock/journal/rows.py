@@ -9,7 +9,8 @@ Invariants
   1. A number, once released, keeps its meaning for ever. New kinds get new numbers.
   2. Kinds below 32 are events of messages; those from 32 on are about the journal itself.
   3. Every message leaves its queue by exactly one row of `GONE_KINDS`, or by the FORGET of the queue.
-  4. DELIVERED, GIVEN, RETURNED, actors and reasons are for readers of history: recovery means the same without them.
+  4. DELIVERED, GIVEN, actors and reasons are for readers of history: recovery means the same without them. REQUEUED and
+     RETURNED count a failed delivery, unless the actor of a REQUEUED says that the queue itself had the message.
 
 A crash leaves rows in whole batches or not at all. It does not know bytes: that is `format`.
 """
@@ -38,6 +39,7 @@ DELIVERED: Final = 2
 ACKED: Final = 3
 # arg = why a message died: 1 rejected, 2 expired, 3 maxlen, 4 delivery_limit. So for EXPIRED to DROPPED, too.
 REJECTED: Final = 4
+# actor = -1 when the queue had taken it and puts it back: no consumer had it.
 REQUEUED: Final = 5
 EXPIRED: Final = 6
 # Published to the dead-letter exchange in the same batch.

@@ -54,7 +54,7 @@ class AtHand(Holding):
         if self.selection is not None:
             self.backing.ack(self.selection.returned(seq_ids), DROPPED)
         else:
-            self.backing.requeue(seq_ids)
+            self.backing.requeue(seq_ids, failed=False)
         self._arm()
         self.consumers.notify_available(len(seq_ids))
 

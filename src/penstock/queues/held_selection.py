@@ -130,7 +130,7 @@ class HeldSelection(Selection):
         timetable = self._timetable
         back: list[tuple[int, int]] = []
         self._backing.ackfold(lambda seq_id, entry: back.append((due_of(entry[2]), seq_id)), seq_ids)
-        self._backing.requeue([seq_id for _, seq_id in back])
+        self._backing.requeue([seq_id for _, seq_id in back], failed=False)
         for due_ms, seq_id in back:
             # What has not been filled yet will be.
             if not 0 <= self._fill_from <= seq_id and not timetable.has(due_ms, seq_id):

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock import limits
-from penstock.backing.outcomes import DROPPED, MOVED, NO_ACTOR
+from penstock.backing.outcomes import DROPPED, FETCHED, MOVED, NO_ACTOR, REASON_NONE
 from penstock.errors import access_refused
 from penstock.message import Run
 from penstock.queues.at_hand import AtHand
@@ -34,6 +34,7 @@ from penstock.queues.intake import Intake
 from penstock.queues.node_list import NOTIFIED
 from penstock.queues.publisher_marks import attached, detached
 from penstock.queues.recovered import fetch_unexpired
+from penstock.queues.returns import Returns
 
 # Slices of expired messages that are carried away for one basic.get.
 GET_SLICES_MAX: Final = 20
@@ -155,6 +156,11 @@ class Queue(AtHand):
         return run
 
     def _fetch(self, consumer: Consumer | None, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+        if self.returns is not None:
+            return self._fetch_counted(self.returns, consumer, count_max, bytes_max, ack_required)
+        return self._take_run(consumer, count_max, bytes_max, ack_required)
+
+    def _take_run(self, consumer: Consumer | None, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
         actor = NO_ACTOR if consumer is None else consumer.actor
         if self.selection is not None:
             run = self.selection.fetch(consumer, count_max, bytes_max, ack_required)
@@ -167,8 +173,20 @@ class Queue(AtHand):
             self.delivered_count += len(run.entries)
             if self._expiry.may_expire:
                 self._arm()
-            if self.returns is not None and run.redelivered:
-                run = self.returns.stamped(run)
+        return run
+
+    def _fetch_counted(
+        self, returns: Returns, consumer: Consumer | None, count_max: int, bytes_max: int, ack_required: bool
+    ) -> Run | None:
+        """Fetch from a queue that counts deliveries. The count of a message is read before the message is gone."""
+        run = self._take_run(consumer, count_max, bytes_max, True)
+        if run is not None and run.redelivered:
+            run = returns.stamped(run)
+        if run is not None and not ack_required:
+            seq_ids = range(run.first_seq_id, run.first_seq_id + len(run.entries))
+            self.backing.ack(seq_ids, FETCHED, REASON_NONE, NO_ACTOR if consumer is None else consumer.actor)
+            if self.selection is not None:
+                self._settled(seq_ids)
         return run
 
     def _missed(self, consumer: Consumer) -> None:
@@ -239,14 +257,14 @@ class Queue(AtHand):
     def ack(self, seq_ids: Sequence[int]) -> None:
         if not self.deleted and not self.crashed:
             self.acked_count += self.backing.ack(seq_ids)
-            if self.returns is not None or self.selection is not None:
+            if self.selection is not None:
                 self._settled(seq_ids)
 
     def reject(self, seq_ids: Sequence[int]) -> None:
         """Refused for good."""
         if not self.deleted and not self.crashed:
             self.bury(seq_ids, REJECTED)
-            if self.returns is not None or self.selection is not None:
+            if self.selection is not None:
                 self._settled(seq_ids)
 
     def requeue(self, seq_ids: Sequence[int], lost: bool = False) -> None:
@@ -276,12 +294,11 @@ class Queue(AtHand):
         """Messages that somebody took by number are gone: elsewhere, or as the outcome says."""
         if not self.deleted and not self.crashed:
             self.backing.ack(seq_ids, outcome)
-            self._settled(seq_ids)
+            if self.selection is not None:
+                self._settled(seq_ids)
 
     def _settled(self, seq_ids: Sequence[int]) -> None:
-        if self.returns is not None:
-            self.returns.settled(seq_ids)
-        if self.selection is not None:
-            self.selection.settled(seq_ids)
-            if not self.selection.is_needed() and not self._choosy_count:
-                self.selection = None
+        assert self.selection is not None
+        self.selection.settled(seq_ids)
+        if not self.selection.is_needed() and not self._choosy_count:
+            self.selection = None

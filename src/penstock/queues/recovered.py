@@ -35,7 +35,7 @@ def fetch_unexpired(
     for index in range(1, len(entries)):
         props = entries[index][2]
         if props is not None and 0 <= props.expiry_ms <= now_ms:
-            backing.requeue(range(first + index, first + len(entries)))
+            backing.requeue(range(first + index, first + len(entries)), failed=False)
             run = Run(first, entries[:index], run.redelivered)
             break
     if not ack_required:

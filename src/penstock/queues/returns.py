@@ -1,24 +1,22 @@
 """What a requeue means where deliveries are counted: the next try, a later try, or the end.
 
-What it owns: how often each message that came back was delivered, and the rules of the queue: how often at most
-(x-delivery-limit), and how long to wait before the next try (x-delayed-retry-*).
+What it owns: the rules of the queue: how often a message is delivered at most (x-delivery-limit), and how long to wait
+before the next try (x-delayed-retry-*). How often each message came back is known to the backing, and to it alone.
 
 Life of the data: a count begins when a message comes back, and ends when the message is settled. With a delay the
 message leaves the queue for its companion, with its count in the header x-delivery-count, and comes back when it is
-due. When very many come back at once, those that leave the queue do so in slices; the others wait, pending, and come
-back once more in the turns that follow.
+due; the backing is told that count with its next delivery. When very many come back at once, those that leave the queue
+do so in slices; the others wait, pending, and come back once more in the turns that follow.
 
 Invariants
   1. A message is delivered at most limit + 1 times.
-  2. Counts are kept for messages that are in the queue and came back at least once, and for at most as many others as
-     there are messages, and REMAINS_MIN: those that were purged, expired or dropped are found out later.
-  3. A delay is at least `min_ms` and at most `max_ms`, and grows with the count: linearly.
-  4. One call has at most AT_ONCE_MAX messages leave the queue, and none while some are put off: these go first. What is
+  2. A delay is at least `min_ms` and at most `max_ms`, and grows with the count: linearly.
+  3. One call has at most AT_ONCE_MAX messages leave the queue, and none while some are put off: these go first. What is
      put off is not counted before its slice comes.
 
-A crash forgets the counts of messages that wait in the queue itself; those of delayed ones are in their headers. What
-was put off is ready again, as all that is pending. It does not know headers: the broker reads and writes them through
-`Counting`.
+A clean stop keeps the counts. A crash keeps those that were synced; those of delayed messages are in their headers.
+What was put off is ready again, as all that is pending. It does not know headers: the broker reads and writes them
+through `Counting`.
 """
 
 from __future__ import annotations
@@ -41,8 +39,6 @@ RETRY_ALL: Final = "all"
 RETRY_FAILED: Final = "failed"
 RETRY_RETURNED: Final = "returned"
 
-# Counts of messages that are gone, however few messages there are.
-REMAINS_MIN: Final = 64
 # Read, stamped and moved within one turn.
 AT_ONCE_MAX: Final = 250
 
@@ -96,7 +92,6 @@ class Returns:
         self._limit = limit
         self._retry = retry
         self._retry_type = retry_type
-        self._counts: dict[int, int] = {}
         self._requeue = requeue
         self._later = NextTurn(self._go_on, expiries)
         # Pending messages that have come back and were too many for one turn, with whether their consumer was lost.
@@ -111,29 +106,24 @@ class Returns:
         over: list[int] = []
         later: list[int] = []
         for seq_id in dict.fromkeys(seq_ids):
-            count = self._counts.get(seq_id, 0) + 1
-            is_over = 0 <= self._limit < count
+            is_over = 0 <= self._limit <= self._backing.delivery_count(seq_id)
             if (is_over or is_delayed) and len(over) + len(later) >= budget:
                 self._put_off.append((seq_id, lost))
                 continue
-            self._counts[seq_id] = count
             (over if is_over else later if is_delayed else back).append(seq_id)
         if over:
             self._host.bury(over, DELIVERY_LIMIT)
-            self.settled(over)
         if later:
             self._wait(later)
-            self.settled(later)
         if self._put_off:
             self._later.soon(self._host.wall_ms())
-        self._forget_the_gone()
         return back
 
     def _wait(self, seq_ids: list[int]) -> None:
         assert self._retry is not None
         dead: list[Dead] = []
         self._backing.ackfold(lambda seq_id, entry: dead.append((seq_id, entry)), seq_ids)
-        self._retry.wait(dead, [self._counts[seq_id] for seq_id, _ in dead])
+        self._retry.wait(dead, [self._backing.delivery_count(seq_id) + 1 for seq_id, _ in dead])
 
     def _go_on(self, now_ms: int) -> None:
         """The next slice of what was put off: of those that were lost, or of those that were not."""
@@ -153,44 +143,21 @@ class Returns:
             return True
         return lost if self._retry_type == RETRY_RETURNED else not lost
 
-    def settled(self, seq_ids: Sequence[int]) -> None:
-        if self._counts:
-            for seq_id in seq_ids:
-                self._counts.pop(seq_id, None)
-
     def stop(self) -> None:
         """The queue is deleted."""
         self._later.stop()
-
-    def counted(self) -> int:
-        """Of how many messages it has a count."""
-        return len(self._counts)
-
-    def _forget_the_gone(self) -> None:
-        if len(self._counts) <= 2 * self._backing.depth() + REMAINS_MIN:
-            return
-        counts: dict[int, int] = {}
-
-        def note(seq_id: int, entry: Entry, is_pending: bool) -> bool:
-            count = self._counts.get(seq_id, 0)
-            if count:
-                counts[seq_id] = count
-            return True
-
-        self._backing.fold(note)
-        self._counts = counts
 
     def stamped(self, run: Run) -> Run:
         """A run of redelivered messages with their counts in the headers."""
         entries: list[Entry] = []
         for index, (envelope, body, props) in enumerate(run.entries):
             seq_id = run.first_seq_id + index
-            count = self._counts.get(seq_id, 0)
+            count = self._backing.delivery_count(seq_id)
             if count == 0:
                 # It comes back from a wait, and says how often it was delivered before. What is delivered for the first
                 # time is not asked: anybody can write a header.
                 count = self._counting.count_of(envelope)
                 if count:
-                    self._counts[seq_id] = count
+                    self._backing.set_delivery_count(seq_id, count)
             entries.append((self._counting.stamped(envelope, count) if count else envelope, body, props))
         return Run(run.first_seq_id, entries, run.redelivered)

@@ -29,6 +29,8 @@ _HEAD: Final = struct.Struct("<iqqqqqqqIIIII")
 _RUN: Final = struct.Struct("<qIBBHiqiqi")
 _MASK: Final = struct.Struct("<qI")
 _PAIR: Final = struct.Struct("<qi")
+# Set in a delivery count: the message may have been moved to another queue before.
+_DOUBTFUL: Final = 1 << 30
 
 # More than any configuration allows; keeps a damaged number from asking for all memory.
 _SLOTS_MAX: Final = 1 << 20
@@ -110,6 +112,8 @@ class QueueState:
     __slots__ = (
         "count",
         "delivery_counts",
+        "doubtful",
+        "doubtful_below",
         "home_below",
         "index_segments",
         "live",
@@ -137,6 +141,9 @@ class QueueState:
         self.runs: list[RunPlace] = []
         # Failed deliveries of messages that came back, by seq_id.
         self.delivery_counts: dict[int, int] = {}
+        # Messages that may have been moved to another queue before: these, each with a delivery count, and all below.
+        self.doubtful: set[int] = set()
+        self.doubtful_below = 0
         # Index segments that hold slots of persistent messages → how many of the slots lead to the shared store.
         self.index_segments: dict[int, int] = {}
         # Up to here messages have moved out of the journal. A moved slot behind it may lead to a record that was lost.
@@ -202,6 +209,7 @@ class QueueState:
         self.runs = pruned
         for seq_id in [seq_id for seq_id in self.delivery_counts if not live.is_live(seq_id)]:
             del self.delivery_counts[seq_id]
+        self.doubtful.intersection_update(self.delivery_counts)
 
     # --- the checkpoint -------------------------------------------------------------------------------
 
@@ -223,7 +231,7 @@ class QueueState:
                 len(self.runs),
                 len(masks),
                 len(self.index_segments),
-                len(self.delivery_counts),
+                len(self.delivery_counts) + (1 if self.doubtful_below else 0),
             ),
             b"%c%b%c%b" % (len(vhost_id), vhost_id, len(queue_id), queue_id),
         ]
@@ -232,7 +240,11 @@ class QueueState:
             pieces.append(_MASK.pack(segment, len(raw)))
             pieces.append(raw)
         pieces.extend([_PAIR.pack(segment, shared) for segment, shared in self.index_segments.items()])
-        pieces.extend([_PAIR.pack(seq_id, times) for seq_id, times in self.delivery_counts.items()])
+        for seq_id, times in self.delivery_counts.items():
+            times = min(times, _DOUBTFUL - 1)
+            pieces.append(_PAIR.pack(seq_id, times | _DOUBTFUL if seq_id in self.doubtful else times))
+        if self.doubtful_below:
+            pieces.append(_PAIR.pack(-self.doubtful_below, 0))
         for run in self.runs:
             _encode_run(run, pieces)
         return b"".join(pieces)
@@ -290,8 +302,13 @@ def _decode(data: bytes) -> QueueState:
         pos += _PAIR.size
     for _ in range(head[12]):
         seq_id, times = _PAIR.unpack_from(data, pos)
-        state.delivery_counts[seq_id] = times
         pos += _PAIR.size
+        if seq_id < 0:
+            state.doubtful_below = -seq_id
+            continue
+        if times & _DOUBTFUL:
+            state.doubtful.add(seq_id)
+        state.delivery_counts[seq_id] = times & ~_DOUBTFUL
     for _ in range(head[9]):
         run, pos = _decode_run(data, pos)
         state.runs.append(run)

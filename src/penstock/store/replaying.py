@@ -113,7 +113,7 @@ class Replaying:
             self._published(batch, row, lsn)
         elif kind in rows.GONE_KINDS:
             self._gone(row, lsn)
-        elif kind == rows.REQUEUED:
+        elif kind == rows.REQUEUED or kind == rows.RETURNED:
             self._requeued(row, lsn)
         elif kind == rows.NAME:
             self._named(batch, row)
@@ -197,7 +197,9 @@ class Replaying:
         state = self._state(row[rows.ROW_QUEUE], lsn)
         if state is not None:
             self._raise_next_seq_id(state, row)
-            state.apply_requeued(range(row[rows.ROW_SEQ], row[rows.ROW_SEQ] + row[rows.ROW_COUNT]))
+            # Below 0: the queue itself has put it back, and no consumer had it.
+            if row[rows.ROW_ACTOR] >= 0:
+                state.apply_requeued(range(row[rows.ROW_SEQ], row[rows.ROW_SEQ] + row[rows.ROW_COUNT]))
 
     def _raise_next_seq_id(self, state: QueueState, row: tuple[int, ...]) -> None:
         """A row about messages whose publish was lost says at least that their seq_ids were used."""
