@@ -121,6 +121,13 @@ HELD_FILL_BYTES_PER_TURN: Final = 16 * 1024 * 1024
 # One page of a listing of held messages.
 HELD_LISTED_MAX: Final = 10_000
 
+# --- moves ----------------------------------------------------------------------------------------------
+
+# Messages of one vhost that are on their way to queues that answer later (PostgreSQL); their bodies are in RAM. Others
+# wait at their source, as numbers.
+HANDOVER_MESSAGES_MAX: Final = 10_000
+HANDOVER_BYTES_MAX: Final = 16 * 1024 * 1024
+
 # --- shelves ----------------------------------------------------------------------------------------
 
 # Messages that a queue keeps on its shelf, to hand them out in an order of its own: 250 to 350 bytes of RAM each. What

@@ -115,6 +115,10 @@ class ConfirmToken:
         if self.waiting == 0:
             self.complete()
 
+    def is_of_a_move(self) -> bool:
+        """Whether another queue of this broker waits, and keeps the run until then."""
+        return False
+
     def complete(self) -> None:
         """Every queue has confirmed."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
+from penstock.backing.backing_queue import NOT_DELIVERED
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 
@@ -20,7 +21,7 @@ class NothingYet(VolatileBackingQueue):
     KIND = "none"
 
     def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool = False
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
     ) -> int:
         raise AssertionError("a queue opens a backing of its own before its first message")
 

@@ -47,7 +47,7 @@ class Tail:
         self.persistent_bytes = 0
         self.delivery_counts = zones.delivery_counts
         # Messages that may have been moved elsewhere before: these, each with a delivery count, and all below.
-        self.doubtful: set[int] = set()
+        self.doubtful: dict[int, None] = {}
         self.doubtful_below = 0
         self._homes = homes
         self._zones = zones

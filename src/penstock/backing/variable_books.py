@@ -135,8 +135,7 @@ class VariableBooks(BackingQueue):
             if tail.delivery_counts:
                 for seq_id in range(first, first + count):
                     tail.delivery_counts.pop(seq_id, None)
-                if tail.doubtful:
-                    tail.doubtful.difference_update(range(first, first + count))
+                    tail.doubtful.pop(seq_id, None)
         if self.homes.index_segments or self.homes.store_segments:
             self.sweep()
             self._sweep_between(settled)

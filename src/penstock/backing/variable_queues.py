@@ -116,7 +116,7 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
     tail.persistent_count = state.count
     tail.persistent_bytes = state.size_bytes
     tail.delivery_counts.update(state.delivery_counts)
-    tail.doubtful.update(state.doubtful)
+    tail.doubtful.update(dict.fromkeys(state.doubtful))
     tail.doubtful_below = state.doubtful_below if clean else tail.next_seq_id
     queue.homes.index_segments = dict(state.index_segments)
     queue.homes.store_segments = set(queue.homes.store.segments())

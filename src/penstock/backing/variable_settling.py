@@ -81,7 +81,7 @@ class VariableSettling(VariableFetching):
         counts = self.tail.delivery_counts
         for seq_id in seq_ids:
             counts.setdefault(seq_id, 0)
-        self.tail.doubtful.update(seq_ids)
+            self.tail.doubtful[seq_id] = None
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         # Neighbours are read together: one read for all of them, and one envelope where they share it.

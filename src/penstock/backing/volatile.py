@@ -113,7 +113,7 @@ class VolatileBackingQueue(VolatileFetching):
         return [seq_id for seq_id in seq_ids if seq_id in self._doubtful] if self._doubtful else []
 
     def doubt(self, seq_ids: Sequence[int]) -> None:
-        self._doubtful.update(seq_ids)
+        self._doubtful.update(dict.fromkeys(seq_ids))
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         for seq_id in dict.fromkeys(seq_ids):
@@ -146,7 +146,7 @@ class VolatileBackingQueue(VolatileFetching):
 
     def _forget_all_but(self, kept: dict[int, Entry]) -> None:
         self._counts = {seq_id: count for seq_id, count in self._counts.items() if seq_id in kept}
-        self._doubtful.intersection_update(kept)
+        self._doubtful = {seq_id: None for seq_id in self._doubtful if seq_id in kept}
 
     def fold(self, visit: FoldVisitor) -> None:
         older: list[tuple[int, Entry, bool]] = [(seq_id, entry, False) for seq_id, entry in self._older.items()]

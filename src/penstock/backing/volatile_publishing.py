@@ -49,7 +49,7 @@ class VolatilePublishing(BackingQueue):
         self._marked: set[int] = set()
         # How often messages came back, ready or pending ones; and which of them may have been moved before.
         self._counts: dict[int, int] = {}
-        self._doubtful: set[int] = set()
+        self._doubtful: dict[int, None] = {}
         self._next_seq_id = 0
         # Payload bytes, FRAME-END octets not counted.
         self._ready_bytes = 0
@@ -79,7 +79,7 @@ class VolatilePublishing(BackingQueue):
         if delivered:
             self._marked.update(range(first, first + count))
             if delivered == DOUBTFUL:
-                self._doubtful.update(range(first, first + count))
+                self._doubtful.update(dict.fromkeys(range(first, first + count)))
         if props is not None and props.confirm is not None:
             self._confirmed.append(props.confirm)
         return first
@@ -109,11 +109,9 @@ class VolatilePublishing(BackingQueue):
 
     def _forget_past(self, seq_ids: Iterable[int]) -> None:
         """Messages are gone, and with them what is known of their past."""
-        if self._counts:
-            for seq_id in seq_ids:
-                self._counts.pop(seq_id, None)
-        if self._doubtful:
-            self._doubtful.difference_update(seq_ids)
+        for seq_id in seq_ids:
+            self._counts.pop(seq_id, None)
+            self._doubtful.pop(seq_id, None)
 
     def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
         return False

@@ -71,7 +71,7 @@ class DedupGate(Gate):
         self.duplicates_count = 0
         self._remember_recovered()
 
-    def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None) -> bool:
+    def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None, delivered: int) -> bool:
         key = key_of(self._reader.header(envelope, self._header))
         if key is None:
             return True

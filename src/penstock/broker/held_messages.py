@@ -4,7 +4,7 @@
     x-not-valid-before   (header, timestamp or milliseconds since the epoch) on a queue with x-hold-on-publish
     x-delayed-retry-*    (queue arguments) after a nack
 
-Going there and coming back is a move: both ends change in one batch of the journal.
+Companions are queues of this node: going there is one batch of the journal, and `handovers` says when a message leaves.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED, WAS_DELIVERED
 from penstock.backing.outcomes import DROPPED, MOVED
-from penstock.broker.dead_lettering import hand_over, same_envelopes
+from penstock.broker.handovers import Errand, same_envelopes
 from penstock.broker.x_death import items_in, routing_keys_for
 from penstock.clock import Clock
 from penstock.fields import Field
@@ -78,12 +79,12 @@ class HoldBack(Hold):
         self._companion = companion
         self._clock = clock
 
-    def holds(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None) -> bool:
+    def holds(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: int) -> bool:
         due_ms = self._due_rule(envelope, self._clock.wall_ms())
         if due_ms < 0:
             return False
         # A count that a client has written is not one of ours, and would be taken for one when the message comes back.
-        self._companion().hold(without_headers(envelope, (COUNT_HEADER,)), bodies, confirm, due_ms)
+        self._companion().hold(without_headers(envelope, (COUNT_HEADER,)), bodies, confirm, due_ms, delivered)
         return True
 
 
@@ -97,18 +98,19 @@ class ReleaseToQueue(DeadLetters):
     def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
         self._vhost.moves.add(partial(self._carry, grave, dead, reason))
 
+    def is_open(self) -> bool:
+        return self._vhost.handovers.has_room()
+
     def _carry(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
         queue = self._vhost.queues.get(self._queue_name)
         for stretch in same_envelopes(dead):
-            if queue is not None and queue.crashed:
-                # The next start finds both as they are now.
-                grave.unburied(stretch, reason)
+            if queue is None:
+                grave.buried([seq_id for seq_id, _ in stretch], DROPPED, "")
                 continue
-            if queue is not None:
-                envelope = stretch[0][1][0]
-                was_delivered = header_of(envelope, COUNT_HEADER) is not None
-                queue.enter(envelope, [entry[1] for _, entry in stretch], was_delivered)
-            grave.buried([seq_id for seq_id, _ in stretch], DROPPED if queue is None else MOVED, "")
+            envelope = stretch[0][1][0]
+            delivered = NOT_DELIVERED if header_of(envelope, COUNT_HEADER) is None else WAS_DELIVERED
+            errand = Errand(self, envelope, [queue], MOVED, "", passes_gates=True, delivered=delivered)
+            self._vhost.handovers.hand_over(grave, stretch, errand)
 
 
 class ReleaseToExchange(DeadLetters):
@@ -121,15 +123,17 @@ class ReleaseToExchange(DeadLetters):
     def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
         self._vhost.moves.add(partial(self._carry, grave, dead, reason))
 
+    def is_open(self) -> bool:
+        return self._vhost.handovers.has_room()
+
     def _carry(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
         for stretch in same_envelopes(dead):
             envelope = undelayed(stretch[0][1][0])
             queues = self._vhost.route_now(self._exchange_name, routing_keys_for(envelope, None), headers_of(envelope))
-            refused = set(hand_over(queues, envelope, [entry[1] for _, entry in stretch]))
-            released = [stretch[index][0] for index in range(len(stretch)) if index not in refused]
-            grave.buried(released, MOVED if queues else DROPPED, "")
-            if refused:
-                grave.unburied([stretch[index] for index in sorted(refused)], reason)
+            if queues:
+                self._vhost.handovers.hand_over(grave, stretch, Errand(self, envelope, queues, MOVED, ""))
+            else:
+                grave.buried([seq_id for seq_id, _ in stretch], DROPPED, "")
 
 
 class CountHeader(Counting):
@@ -174,7 +178,10 @@ class WaitForRetry(Retry):
     def wait(self, dead: Sequence[Dead], counts: Sequence[int]) -> None:
         now_ms = self._queue.wall_ms()
         companion = self._companion()
-        for (_, (envelope, body, _)), count in zip(dead, counts, strict=True):
-            delay_ms = min(self._min_ms * count, self._max_ms)
-            companion.hold(self._counting.stamped(envelope, count), [body], None, now_ms + delay_ms)
-        self._queue.forget([seq_id for seq_id, _ in dead], MOVED)
+        seq_ids = [seq_id for seq_id, _ in dead]
+        doubtful = set(self._queue.backing.doubtful(seq_ids))
+        for (seq_id, (envelope, body, _)), count in zip(dead, counts, strict=True):
+            due_ms = now_ms + min(self._min_ms * count, self._max_ms)
+            delivered = DOUBTFUL if seq_id in doubtful else NOT_DELIVERED
+            companion.hold(self._counting.stamped(envelope, count), [body], None, due_ms, delivered)
+        self._queue.forget(seq_ids, MOVED)

@@ -2,14 +2,15 @@
 
 A message never changes where it stands: the edited one is a new message with a new number. In an ordinary queue it goes
 to the tail, past the gates (it was let in once), and its time to live begins anew. In a companion queue it stays held.
-Both are one turn, hence one batch of the journal.
+Both are one turn, hence one batch of the journal. In PostgreSQL the old one goes when the new one is there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
+from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED
 from penstock.broker.call_errors import BadRequest, find_changeable
 from penstock.broker.envelope_view import PROPERTIES
 from penstock.broker.field_json import field_from_json
@@ -17,7 +18,7 @@ from penstock.broker.message_moves import Outcome, note_others, read_ready, sync
 from penstock.errors import AmqpError
 from penstock.fields import Field, Table
 from penstock.limits import MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX
-from penstock.message import FRAME_END, Envelope
+from penstock.message import FRAME_END, ConfirmToken, Envelope
 from penstock.queues.held_selection import HeldSelection, due_of
 from penstock.queues.queue import Queue
 from penstock.queues.timetable import DUE_MS_MAX
@@ -48,7 +49,7 @@ class Changes:
 class Edited:
     """What became of an edit."""
 
-    # edited, or why not: busy, out_of_reach, unknown.
+    # edited, editing (PostgreSQL has not answered yet), or why not: busy, out_of_reach, unknown.
     outcome: str
     # Of the edited message; None when it was not kept, because its time was over at once.
     new_seq_id: int | None
@@ -74,15 +75,38 @@ def edit(vhost: VHost, queue_name: str, seq_id: int, changes: Changes) -> Edited
     _, body, props = found[0][1]
     if changes.body is not None:
         body = changes.body + FRAME_END
+    delivered = DOUBTFUL if queue.backing.doubtful(taken) else NOT_DELIVERED
     if is_held:
-        new_seq_id = queue.hold(envelope, [body], None, due_of(props) if changes.due_ms is None else changes.due_ms)
+        due_ms = due_of(props) if changes.due_ms is None else changes.due_ms
+        new_seq_id = queue.hold(envelope, [body], None, due_ms, delivered)
         explanation = "it is still held, under a new number"
+    elif queue.backing.IS_REMOTE:
+        queue.append(envelope, body, _Replacing(queue, taken), delivered)
+        return Edited("editing", None, "it is at the tail when PostgreSQL has it; until then the old one is kept")
     else:
-        new_seq_id = queue.append(envelope, body)
+        new_seq_id = queue.append(envelope, body, None, delivered)
         explanation = "it is at the tail of the queue now, under a new number, and its time to live begins anew"
     queue.drop_taken(taken)
     sync_soon(vhost)
     return Edited("edited", None if new_seq_id < 0 else new_seq_id, explanation)
+
+
+@final
+class _Replacing(ConfirmToken):
+    """Waits for an edited message, to take the old one off."""
+
+    __slots__ = ("_queue", "_seq_ids")
+
+    def __init__(self, queue: Queue, seq_ids: list[int]) -> None:
+        super().__init__(1)
+        self._queue = queue
+        self._seq_ids = seq_ids
+
+    def complete(self) -> None:
+        self._queue.drop_taken(self._seq_ids)
+
+    def refuse(self) -> None:
+        self._queue.give_back(self._seq_ids)
 
 
 def _not_edited(queue: Queue, seq_id: int) -> Edited:

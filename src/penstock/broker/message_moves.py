@@ -1,7 +1,9 @@
 """Chosen messages of a queue, deleted, moved or copied: calls for the console and the command line.
 
-A move publishes at the target and takes the message off at the source in one turn, hence in one batch of the journal:
-after a crash it is at one of the two. What the target refuses stays. Messages that are with a consumer are not touched.
+A move publishes at the target and takes the message off at the source, in one batch of the journal where both are
+queues of this node: after a crash it is at one of the two. A queue in PostgreSQL answers later; until then the message
+stays at its source, pending, and the move is tried again as long as the database is away. What the target has no room
+for stays. Messages that are with a consumer are not touched.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.backing.outcomes import PURGED
+from penstock.backing.outcomes import MOVED, PURGED
 from penstock.broker.call_errors import BadRequest, check_exchange, find_changeable, find_queue
 from penstock.broker.companions import companion_kind
-from penstock.broker.dead_lettering import hand_over, same_envelopes
+from penstock.broker.handovers import RETURN, Errand, same_envelopes
+from penstock.broker.message_original import Original
 from penstock.broker.message_walk import read_pending, shelved_ids
 from penstock.broker.refusal_room import RefusalRooms
 from penstock.broker.x_death import routing_keys_for
 from penstock.errors import AmqpError
 from penstock.limits import SHORT_STRING_BYTES_MAX
 from penstock.message import Entry, Envelope
-from penstock.queues.dead_letters import Dead
+from penstock.queues.dead_letters import Dead, DeadLetters, Grave
 from penstock.queues.queue import Queue
 from penstock.queues.ready_numbers import ready_among
 from penstock.wire.property_edits import headers_of
@@ -48,6 +51,9 @@ class Outcome:
     """What became of each chosen message, by its number."""
 
     done: list[int] = field(default_factory=list)
+    # On its way to a queue in PostgreSQL: it leaves its queue when it is safe there. A copy may still fail, and is
+    # named in the log then.
+    moving: list[int] = field(default_factory=list)
     # A queue did not take it: it stays as it is.
     refused: list[int] = field(default_factory=list)
     # The exchange knows no queue for it: it stays.
@@ -93,12 +99,8 @@ def move(vhost: VHost, queue_name: str, seq_ids: Sequence[int], target: Target) 
 def _move(vhost: VHost, queue: Queue, chosen: list[int], target: Target, outcome: Outcome) -> None:
     found = _promised(vhost, read_ready(queue, chosen), target, outcome)
     taken = read_pending(queue.backing, queue.take([seq_id for seq_id, _ in found]))
-    refused = len(outcome.refused)
-    unrouted = len(outcome.unrouted)
-    _publish(vhost, taken, target, outcome)
+    MoveTo(vhost, target).carry(queue.host, taken, outcome)
     queue.drop_taken(outcome.done)
-    # Hardly ever: a queue that could not be foreseen to refuse.
-    queue.give_back(sorted([*outcome.refused[refused:], *outcome.unrouted[unrouted:]]))
     note_others(queue, chosen, outcome)
 
 
@@ -114,7 +116,8 @@ def copy(vhost: VHost, queue_name: str, seq_ids: Sequence[int], target: Target) 
 
 
 def _copy(vhost: VHost, queue: Queue, chosen: list[int], target: Target, outcome: Outcome) -> None:
-    _publish(vhost, _promised(vhost, read_ready(queue, chosen), target, outcome), target, outcome)
+    found = _promised(vhost, read_ready(queue, chosen), target, outcome)
+    MoveTo(vhost, target).carry(Original(queue), found, outcome)
     note_others(queue, chosen, outcome)
 
 
@@ -156,7 +159,7 @@ def checked_ids(seq_ids: Sequence[int]) -> list[int]:
 
 def note_others(queue: Queue, chosen: Sequence[int], outcome: Outcome) -> None:
     """Say why the rest was not done."""
-    settled = {*outcome.done, *outcome.refused, *outcome.unrouted}
+    settled = {*outcome.done, *outcome.moving, *outcome.refused, *outcome.unrouted}
     rest = [seq_id for seq_id in chosen if seq_id not in settled]
     if not rest or queue.deleted:
         outcome.unknown = rest
@@ -207,18 +210,35 @@ def _promised(vhost: VHost, found: Sequence[Dead], target: Target, outcome: Outc
     return promised
 
 
-def _publish(vhost: VHost, found: Sequence[Dead], target: Target, outcome: Outcome) -> None:
-    for stretch in same_envelopes(found):
-        if not stretch:
-            continue
-        envelope, queues = _routed(vhost, stretch[0][1][0], target)
-        seq_ids = [seq_id for seq_id, _ in stretch]
-        if not queues:
-            outcome.unrouted.extend(seq_ids)
-            continue
-        refused = set(hand_over(queues, envelope, [entry[1] for _, entry in stretch]))
-        for position, seq_id in enumerate(seq_ids):
-            (outcome.refused if position in refused else outcome.done).append(seq_id)
+class MoveTo(DeadLetters):
+    """Carries messages to where somebody wants them."""
+
+    def __init__(self, vhost: VHost, target: Target) -> None:
+        self._vhost = vhost
+        self._target = target
+
+    def is_open(self) -> bool:
+        return self._vhost.handovers.has_room()
+
+    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
+        self._vhost.moves.add(partial(self.carry, grave, dead, Outcome()))
+
+    def carry(self, grave: Grave, dead: Sequence[Dead], outcome: Outcome) -> None:
+        """Hand the messages over; what finds no queue, or no room, is ready again at its source."""
+        for stretch in same_envelopes(dead):
+            if not stretch:
+                continue
+            envelope, queues = _routed(self._vhost, stretch[0][1][0], self._target)
+            if not queues:
+                seq_ids = [seq_id for seq_id, _ in stretch]
+                grave.give_back(seq_ids)
+                outcome.unrouted.extend(seq_ids)
+                continue
+            errand = Errand(self, envelope, queues, MOVED, "", RETURN)
+            handed = self._vhost.handovers.hand_over(grave, stretch, errand)
+            outcome.done.extend(handed.done)
+            outcome.moving.extend(handed.moving)
+            outcome.refused.extend(handed.refused)
 
 
 def _routed(vhost: VHost, envelope: Envelope, target: Target) -> tuple[Envelope, list[Queue]]:

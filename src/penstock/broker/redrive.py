@@ -1,8 +1,7 @@
 """Redrive: dead letters go back to the queues that they died in, by x-death.
 
 All of a queue, or chosen ones; bounded per call, so that a caller can show how far it is. Each message goes straight
-into the queue of its newest death (see `redrive_origin`), publishing and taking off in one turn, hence in one batch of
-the journal. What cannot go back stays.
+into the queue of its newest death (see `redrive_origin`), as `message_moves` moves it. What cannot go back stays.
 
     cursor = Cursor()
     while not cursor.is_done:
@@ -18,15 +17,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.backing.outcomes import MOVED
 from penstock.broker.call_errors import BadRequest, find_changeable
 from penstock.broker.companions import companion_kind
+from penstock.broker.handovers import RETURN, Errand, Handed, same_envelopes
 from penstock.broker.message_moves import Outcome, checked_ids, note_others, read_ready, sync_soon
 from penstock.broker.message_walk import LOOKS_MAX, Walk
 from penstock.broker.redrive_origin import Origin, origin, redriven_envelope
 from penstock.broker.refusal_room import RefusalRooms
 from penstock.errors import AmqpError
 from penstock.message import Envelope
-from penstock.queues.dead_letters import Dead
+from penstock.queues.dead_letters import Dead, DeadLetters, Grave
 from penstock.queues.queue import Queue
 from penstock.queues.ready_numbers import first_ready
 
@@ -72,6 +73,8 @@ class Redriven:
     """What one call has done; or would do, in a dry run."""
 
     moved: int = 0
+    # On their way to queues in PostgreSQL, which answer later.
+    moving: int = 0
     # Moved, by the queue that they went to.
     moved_to: dict[str, int] = field(default_factory=dict)
     # It did not die, or its x-death is incomplete.
@@ -135,7 +138,7 @@ def redrive(
         for item in accepted:
             _count_moved(result, item.queue, 1)
     elif accepted:
-        vhost.moves.add(partial(_move, queue, accepted, result, far))
+        vhost.moves.add(partial(_move, vhost, queue, accepted, result, far))
         sync_soon(vhost)
     if far and seq_ids is None and first_ready(queue.backing) != head:
         # The next call begins there, and finds it nearer.
@@ -274,17 +277,50 @@ def _stretches(chosen: Sequence[_Chosen]) -> Iterator[list[_Chosen]]:
         yield stretch
 
 
-def _move(queue: Queue, accepted: list[_Chosen], result: Redriven, far: list[_Chosen]) -> None:
-    """Move them, in one turn; `far` gets those that are too far from the head for one call."""
+def _move(vhost: VHost, queue: Queue, accepted: list[_Chosen], result: Redriven, far: list[_Chosen]) -> None:
+    """Move them; `far` gets those that are too far from the head for one call."""
     had = set(queue.take([item.seq_id for item in accepted]))
     far.extend([item for item in accepted if item.seq_id not in had])
+    done: list[int] = []
+    carrier = RedriveTo(vhost)
     for stretch in _stretches([item for item in accepted if item.seq_id in had]):
+        dead = [(item.seq_id, (item.envelope, item.body, None)) for item in stretch]
+        handed = carrier.hand_over(queue.host, dead, stretch[0].envelope, stretch[0].queue)
+        done.extend(handed.done)
+        result.moving += len(handed.moving)
+        _count_moved(result, stretch[0].queue, len(handed.done))
+    queue.drop_taken(done)
+
+
+class RedriveTo(DeadLetters):
+    """Carries dead letters to the queues that they died in, again if these could not keep them."""
+
+    def __init__(self, vhost: VHost) -> None:
+        self._vhost = vhost
+
+    def is_open(self) -> bool:
+        return self._vhost.handovers.has_room()
+
+    def hand_over(self, grave: Grave, dead: Sequence[Dead], envelope: Envelope, queue: Queue) -> Handed:
         # No gate is asked: they were let in once.
-        stretch[0].queue.enter(stretch[0].envelope, [item.body for item in stretch], False)
-        _count_moved(result, stretch[0].queue, len(stretch))
-    queue.drop_taken(sorted(had))
+        errand = Errand(self, envelope, [queue], MOVED, "", RETURN, passes_gates=True)
+        return self._vhost.handovers.hand_over(grave, dead, errand)
+
+    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
+        self._vhost.moves.add(partial(self._carry, grave, dead))
+
+    def _carry(self, grave: Grave, dead: Sequence[Dead]) -> None:
+        for stretch in same_envelopes(dead):
+            source = origin(stretch[0][1][0])
+            queue = None if source is None else self._vhost.queues.get(source.queue)
+            if queue is None:
+                grave.give_back([seq_id for seq_id, _ in stretch])
+            else:
+                self.hand_over(grave, stretch, redriven_envelope(stretch[0][1][0]), queue)
 
 
 def _count_moved(result: Redriven, target: Queue, count: int) -> None:
+    if not count:
+        return
     result.moved += count
     result.moved_to[target.name] = result.moved_to.get(target.name, 0) + count

@@ -16,6 +16,7 @@ from penstock.broker import arguments as args
 from penstock.broker.callbacks import AsyncCallbackTo, Post, run_now
 from penstock.broker.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, Companions, companion_kind
 from penstock.broker.definitions import QueueDefinition
+from penstock.broker.handovers import Handovers
 from penstock.broker.held_messages import DELAY_HEADER, delay_ms_of
 from penstock.broker.memory_ledger import MemoryLedger
 from penstock.broker.moves import Moves
@@ -55,6 +56,7 @@ class VHost(Topology):
         self.moves = Moves(expiries, clock)
         # Knows the queues that hold, or have held, something. The broker's own takes its place.
         self.memory = MemoryLedger()
+        self.handovers = Handovers(clock)
         # Queues that remember for others; clients do not see them.
         self.companions = Companions(self._make_companion, self._drop_queue)
         self._expiries = expiries

@@ -2,15 +2,15 @@
 
 What it owns: the queue's arrival samples.
 
-Life of the data: `take` makes ready messages pending, and the caller's. In the same turn the caller settles each of
-them: `Queue.drop_taken` when it is elsewhere or deleted, `bury` to have it moved on, `give_back` when it stays after
-all. `append` puts what was edited at the tail.
+Life of the data: `take` makes ready messages pending, and the caller's, who settles each of them: `Queue.drop_taken`
+when it is elsewhere or deleted, `bury` to have it moved on, `give_back` when it stays after all. `append` puts what was
+edited at the tail.
 
 Invariants
   1. Only ready messages are taken; what is with a consumer stays there.
   2. Nobody's counters change: neither deliveries nor acknowledgements are counted.
 
-A crash between `take` and the end of the turn leaves taken messages ready, as all pending ones. It does not publish
+A crash leaves taken messages that were not settled ready, as all pending ones. It does not publish
 elsewhere and does not know who asks.
 """
 
@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.backing.backing_queue import NOT_DELIVERED
 from penstock.backing.nothing_yet import NOTHING_YET
-from penstock.backing.outcomes import DROPPED, PURGED, THE_QUEUE
-from penstock.message import Envelope
+from penstock.backing.outcomes import PURGED, THE_QUEUE
+from penstock.message import ConfirmToken, Envelope
 from penstock.queues.arrivals import Arrivals
 from penstock.queues.holding import Holding
 
@@ -47,22 +48,13 @@ class AtHand(Holding):
         self._arm()
         return taken
 
-    def give_back(self, seq_ids: Sequence[int]) -> None:
-        """Taken messages stay after all, at their positions."""
-        if not seq_ids or self.deleted or self.crashed:
-            return
-        if self.selection is not None:
-            self.backing.ack(self.selection.returned(seq_ids), DROPPED)
-        else:
-            self.backing.requeue(seq_ids, failed=False)
-        self._arm()
-        self.consumers.notify_available(len(seq_ids))
-
-    def append(self, envelope: Envelope, body: bytes) -> int:
-        """Put a message at the tail that no gate is asked about; its seq_id, -1 when it was not kept."""
+    def append(
+        self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None = None, delivered: int = NOT_DELIVERED
+    ) -> int:
+        """Put a message at the tail, past all gates; its seq_id, -1 when it was not kept or is not known yet."""
         if self.intake is not None:
-            return self.intake.enter(envelope, [body], None, False)
-        return self.enqueue(envelope, [body], None, envelope.expiration_ms)
+            return self.intake.enter(envelope, [body], confirm, delivered)
+        return self.enqueue(envelope, [body], confirm, envelope.expiration_ms, delivered)
 
     def purge_first(self, count: int) -> int:
         """Drop the first ready messages; how many there were."""

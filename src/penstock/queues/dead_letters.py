@@ -3,19 +3,19 @@
 A queue without it drops such messages. With it, they are published elsewhere first: to the dead-letter exchange, or,
 for a companion queue whose messages have come due, to where they were held back from.
 
-Life of the data: the queue makes the messages pending and calls `bury`. When they are published at the target, the
-queue is told what became of them (`Grave.buried`) and forgets them; that is in the same turn, hence in the same batch
-of the journal. When the target refuses them, the strategy decides: at most once drops them, at least once keeps them
-pending and offers them again (`Grave.unburied`).
+Life of the data: the queue makes the messages pending and calls `bury`. When every target has them, the queue is told
+what became of them (`Grave.buried`) and forgets them. Between queues of this node that is in the same turn, hence in
+the same batch of the journal; where PostgreSQL has to answer first, it is later. When a target has no room, the
+strategy decides: at most once drops them, at least once keeps them pending and offers them again (`Grave.unburied`).
+When a target cannot keep them, because its database is away, they stay in any case.
 
 Invariants
   1. Buried messages stay pending at the source until `buried` or `unburied`.
-  2. For each id that was given to `bury`, exactly one of the two is called: in the same turn, unless that has moved
-     very many messages already.
+  2. For each id that was given to `bury`, exactly one of the two is called, sooner or later.
   3. `bury` never publishes by itself within the call chain of another one: work is listed and done one by one.
 
-A crash leaves a message at the source or at the target. It does not know exchanges and headers: `broker/dead_lettering`
-does.
+A crash leaves a message at the source or at the target; or, where these are not in one journal, at both, and the second
+one is marked redelivered. It does not know exchanges and headers: `broker/dead_lettering` does.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ _OUTCOMES: Final = {REJECTED: outcomes.REJECTED, EXPIRED: outcomes.EXPIRED}
 
 # A pending message of a queue: seq_id and entry.
 Dead = tuple[int, Entry]
+# No queue.
+NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 class Grave(SelectionHost):
@@ -63,16 +65,54 @@ class Grave(SelectionHost):
         """
 
     @abstractmethod
-    def unburied(self, dead: Sequence[Dead], reason: str) -> None:
-        """The target refused them. The queue keeps them, and buries them again later."""
+    def unburied(
+        self,
+        dead: Sequence[Dead],
+        reason: str,
+        carrier: DeadLetters,
+        has_it: frozenset[str] = NOWHERE,
+        rests_ms: int = 0,
+    ) -> None:
+        """Not every target took them. The queue keeps them, and has the carrier bury them again later.
+
+        `has_it`: ids of queues that took them. `rests_ms`: the others are left alone for so long.
+        """
+
+    @abstractmethod
+    def give_back(self, seq_ids: Sequence[int]) -> None:
+        """They stay where they were, and are ready again."""
+
+    @abstractmethod
+    def offer_again(self) -> None:
+        """There is room for messages that were turned away: they need not wait any longer."""
+
+    @abstractmethod
+    def is_remote(self) -> bool:
+        """Whether its messages are elsewhere than in the node's journal."""
+
+    @abstractmethod
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        """Those that may have been moved before, and delivered at the target: `BackingQueue.doubtful`."""
+
+    @abstractmethod
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        """A move of these has begun whose end may stay unknown: `BackingQueue.doubt`."""
+
+    @abstractmethod
+    def already_at(self, seq_id: int) -> frozenset[str]:
+        """Ids of the queues that took the message when it was carried away before, and others did not."""
 
 
 class DeadLetters(ABC):
     """Takes dead messages away."""
 
+    def is_open(self) -> bool:
+        """Whether it could take some away now; asked before messages are read to be buried again."""
+        return True
+
     @abstractmethod
     def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
-        """Publish pending messages of the queue elsewhere; `buried` or `unburied` follows, as a rule in this turn."""
+        """Publish pending messages of the queue elsewhere; `buried` or `unburied` follows."""
 
 
 def reason_number(reason: str) -> int:

@@ -27,9 +27,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.backing.backing_queue import TIMEOUT_TIMED, BackingQueue
+from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_TIMED, BackingQueue
 from penstock.backing.nothing_yet import NOTHING_YET
-from penstock.backing.outcomes import MOVED, REASON_NONE, THE_QUEUE
+from penstock.backing.outcomes import DROPPED, MOVED, REASON_NONE, THE_QUEUE
 from penstock.clock import Clock
 from penstock.fields import Table
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
@@ -179,7 +179,7 @@ class Holding(Availability):
     def bury_again(self) -> BuryAgain:
         """Dead that nobody takes now: they stay pending, and are offered again."""
         if self._bury_again is None:
-            self._bury_again = BuryAgain(self.bury, self._expiries, self._clock)
+            self._bury_again = BuryAgain(self._carry_away, self._expiries, self._clock)
         return self._bury_again
 
     def own_backing(self) -> BackingQueue:
@@ -210,17 +210,30 @@ class Holding(Availability):
         """Whether it may take one message of a run and refuse another: then it gets runs of one."""
         return self.intake is not None and self.intake.takes_singly
 
+    def has_room(self, body: bytes) -> bool:
+        """Whether a message that came now would not be refused."""
+        return self.intake is None or self.intake.has_room(body)
+
+    def passes_on(self, body: bytes) -> bool:
+        """Whether a message that came now would go on as a dead letter, past this queue."""
+        return self.intake is not None and self.intake.passes_on(body)
+
     def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, publisher: object = None
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        publisher: object = None,
+        delivered: int = NOT_DELIVERED,
     ) -> None:
-        """Take a run. The confirm token is settled when the run is safe here."""
+        """Take a run. The confirm token is settled when the run is safe here; `delivered`: what the backing is told."""
         assert not self.deleted
         if self.crashed:
             _refuse(confirm)
         elif self.intake is not None:
-            self.intake.publish(envelope, bodies, confirm, publisher)
+            self.intake.publish(envelope, bodies, confirm, publisher, delivered)
         else:
-            self.enqueue(envelope, bodies, confirm, envelope.expiration_ms)
+            self.enqueue(envelope, bodies, confirm, envelope.expiration_ms, delivered)
 
     def enqueue(
         self,
@@ -228,7 +241,7 @@ class Holding(Availability):
         bodies: Sequence[bytes],
         confirm: ConfirmToken | None,
         expiration_ms: int,
-        delivered: bool = False,
+        delivered: int = NOT_DELIVERED,
     ) -> int:
         """Append a run, whatever the limits say; the first seq_id, -1 when the run was not kept."""
         count = len(bodies)
@@ -276,21 +289,28 @@ class Holding(Availability):
             self._expiry.note_lasting()
         self._enqueued(self.backing.publish_entries(entries, confirm), len(entries), confirm)
 
-    def enter(self, envelope: Envelope, bodies: Sequence[bytes], delivered: bool) -> None:
+    def enter(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: int) -> None:
         """Take back a run that was held elsewhere; no gate is asked a second time."""
         if self.intake is not None:
-            self.intake.enter(envelope, bodies, None, delivered)
+            self.intake.enter(envelope, bodies, confirm, delivered)
         else:
-            self.enqueue(envelope, bodies, None, envelope.expiration_ms, delivered)
+            self.enqueue(envelope, bodies, confirm, envelope.expiration_ms, delivered)
 
-    def hold(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, due_ms: int) -> int:
+    def hold(
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        due_ms: int,
+        delivered: int = NOT_DELIVERED,
+    ) -> int:
         """Append a run to a companion queue, with the time that it is kept for; the first seq_id."""
         assert not self.deleted
         if self.crashed:
             _refuse(confirm)
             return -1
         self.published_count += len(bodies)
-        first_seq_id = self.own_backing().publish(envelope, bodies, MessageProps(due_ms, confirm))
+        first_seq_id = self.own_backing().publish(envelope, bodies, MessageProps(due_ms, confirm), delivered)
         self._enqueued(first_seq_id, len(bodies), confirm)
         return first_seq_id
 
@@ -335,10 +355,29 @@ class Holding(Availability):
         if self.dead_letters is None:
             self.backing.ack(seq_ids, outcome_of_dropped(reason), reason_number(reason))
             return
+        self._carry_away(seq_ids, reason, self.dead_letters)
+
+    def _carry_away(self, seq_ids: Sequence[int], reason: str, carrier: DeadLetters) -> None:
         dead: list[Dead] = []
         self.backing.ackfold(lambda seq_id, entry: dead.append((seq_id, entry)), seq_ids)
         if dead:
-            self.dead_letters.bury(self.host, dead, reason)
+            carrier.bury(self.host, dead, reason)
+
+    def keep_dead(self, seq_ids: Sequence[int], reason: str, carrier: DeadLetters, rests_ms: int) -> None:
+        """Pending messages that could not be carried away are offered again later."""
+        if not self.deleted and not self.crashed:
+            self.bury_again.keep(seq_ids, reason, carrier, rests_ms)
+
+    def give_back(self, seq_ids: Sequence[int]) -> None:
+        """Pending messages stay after all, at their positions."""
+        if not seq_ids or self.deleted or self.crashed:
+            return
+        if self.selection is not None:
+            self.backing.ack(self.selection.returned(seq_ids), DROPPED)
+        else:
+            self.backing.requeue(seq_ids, failed=False)
+        self._arm()
+        self.consumers.notify_available(len(seq_ids))
 
     def drop_head(self, count: int, reason: str) -> int:
         """The first ready messages leave unread; how many there were, at most `count`."""

@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import final
 
+from penstock.backing.backing_queue import NOT_DELIVERED
 from penstock.message import ConfirmToken, Envelope
 from penstock.queues.dead_letters import Grave
 
@@ -29,7 +30,7 @@ class Gate(ABC):
     """Decides about single messages before they are enqueued."""
 
     @abstractmethod
-    def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None) -> bool:
+    def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None, delivered: int) -> bool:
         """True: the message may pass. False: it is dealt with, and so is its token."""
 
     def has_room(self, body: bytes) -> bool:
@@ -44,12 +45,16 @@ class Gate(ABC):
         """The queue is deleted: leave the schedule."""
         return
 
+    def passes_on(self, body: bytes) -> bool:
+        """Whether the message, if it came now, would go on as a dead letter."""
+        return False
+
 
 class Hold(ABC):
     """Holds runs back until they are due."""
 
     @abstractmethod
-    def holds(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None) -> bool:
+    def holds(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: int) -> bool:
         """True when the run is held elsewhere now, with its token; False when it is due already."""
 
 
@@ -91,7 +96,7 @@ class Enqueuing(Grave):
         bodies: Sequence[bytes],
         confirm: ConfirmToken | None,
         expiration_ms: int,
-        delivered: bool,
+        delivered: int,
     ) -> int:
         """Append a run, whatever the limits say; the first seq_id, -1 when the run was not kept."""
 
@@ -116,15 +121,20 @@ class Intake:
         return bool(self.gates)
 
     def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, publisher: object
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        publisher: object,
+        delivered: int = NOT_DELIVERED,
     ) -> None:
         for gate in self.gates:
             assert len(bodies) == 1, "a queue with gates takes one message at a time"
-            if not gate.admit(envelope, bodies[0], confirm):
+            if not gate.admit(envelope, bodies[0], confirm, delivered):
                 return
-        if self.hold is not None and self.hold.holds(envelope, bodies, confirm):
+        if self.hold is not None and self.hold.holds(envelope, bodies, confirm, delivered):
             return
-        first_seq_id = self.enter(envelope, bodies, confirm, False)
+        first_seq_id = self.enter(envelope, bodies, confirm, delivered)
         if self.publishers is not None and publisher is not None and first_seq_id >= 0:
             self.publishers.published(publisher, first_seq_id, len(bodies))
 
@@ -135,7 +145,14 @@ class Intake:
                 return False
         return True
 
-    def enter(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: bool) -> int:
+    def passes_on(self, body: bytes) -> bool:
+        """Whether a gate would have the message go on as a dead letter."""
+        for gate in self.gates:
+            if gate.passes_on(body):
+                return True
+        return False
+
+    def enter(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: int) -> int:
         """Enqueue a run that no gate is asked about any more; the first seq_id, -1 when it was not kept."""
         expiration_ms = envelope.expiration_ms
         if self._ttl_ms >= 0 and not 0 <= expiration_ms < self._ttl_ms:

@@ -30,6 +30,7 @@ from penstock.message import ConfirmToken, Entry, Envelope
 from penstock.queues.dead_letters import MAXLEN
 from penstock.queues.drop_pace import DropPace
 from penstock.queues.intake import Congestion, Gate, Overflow
+from penstock.queues.passed_on import PassedOn
 
 if TYPE_CHECKING:
     from penstock.queues.expiry import ExpirySchedule
@@ -163,12 +164,10 @@ class RefusePublish(Gate):
         self._queue = queue
         self._room = room
 
-    def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None) -> bool:
+    def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None, delivered: int) -> bool:
         if self.fits(body):
             return True
-        self.refused((envelope, body, None))
-        if confirm is not None:
-            confirm.refuse()
+        self.refused((envelope, body, None), confirm, delivered)
         return False
 
     def has_room(self, body: bytes) -> bool:
@@ -183,8 +182,10 @@ class RefusePublish(Gate):
         queue.serve_waiting(queue.ready_count())
         return not self._room.is_over(queue.ready_count() + 1, queue.ready_bytes() + size)
 
-    def refused(self, entry: Entry) -> None:
-        """It is gone."""
+    def refused(self, entry: Entry, confirm: ConfirmToken | None, delivered: int) -> None:
+        """It is gone, and its publisher is told."""
+        if confirm is not None:
+            confirm.refuse()
 
 
 @final
@@ -195,11 +196,17 @@ class RefusePublishDlx(RefusePublish):
         # What it refuses is not lost: it goes on as a dead letter, and must not be offered once more.
         return self._queue.dead_letters is not None or self.fits(body)
 
-    def refused(self, entry: Entry) -> None:
+    def passes_on(self, body: bytes) -> bool:
+        return self._queue.dead_letters is not None and not self.fits(body)
+
+    def refused(self, entry: Entry, confirm: ConfirmToken | None, delivered: int) -> None:
         dead_letters = self._queue.dead_letters
+        moved = confirm if confirm is not None and confirm.is_of_a_move() else None
         if dead_letters is not None:
             # It never was in the queue: there is no number to acknowledge.
-            dead_letters.bury(self._queue.host, [(-1, entry)], MAXLEN)
+            dead_letters.bury(PassedOn(self._queue, moved, delivered), [(-1, entry)], MAXLEN)
+        if dead_letters is None or moved is None:
+            super().refused(entry, confirm, delivered)
 
 
 @final

@@ -1,6 +1,7 @@
 """A queue as its features see it: what selections, intakes and those who carry the dead away may ask of it.
 
-Owns: nothing but the way to its queue. It is made with the queue and lives as long.
+Owns: the way to its queue, and which targets have messages of it that other targets did not take yet. It is made with
+the queue and lives as long.
 
 Life of the data: none of its own. Calls pass through.
 
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from penstock.message import ConfirmToken, Envelope
-from penstock.queues.dead_letters import Dead, reason_number
+from penstock.queues.dead_letters import NOWHERE, Dead, DeadLetters, reason_number
 from penstock.queues.intake import Enqueuing
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class QueueHost(Enqueuing):
 
     def __init__(self, queue: Holding) -> None:
         self.queue = queue
+        # Messages that some of their targets have, and others did not take yet; ids of those that have them.
+        self._already_at: dict[int, frozenset[str]] | None = None
 
     @property
     def name(self) -> str:
@@ -46,11 +49,48 @@ class QueueHost(Enqueuing):
         return self.queue.wall_ms()
 
     def buried(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
+        self._forget_targets(seq_ids)
         self.queue.forget(seq_ids, outcome, reason_number(reason))
 
-    def unburied(self, dead: Sequence[Dead], reason: str) -> None:
+    def unburied(
+        self,
+        dead: Sequence[Dead],
+        reason: str,
+        carrier: DeadLetters,
+        has_it: frozenset[str] = NOWHERE,
+        rests_ms: int = 0,
+    ) -> None:
+        seq_ids = [seq_id for seq_id, _ in dead]
+        if has_it:
+            known = self._already_at = self._already_at or {}
+            for seq_id in seq_ids:
+                known[seq_id] = self.already_at(seq_id) | has_it
+        self.queue.keep_dead(seq_ids, reason, carrier, rests_ms)
+
+    def give_back(self, seq_ids: Sequence[int]) -> None:
+        self._forget_targets(seq_ids)
+        self.queue.give_back(seq_ids)
+
+    def offer_again(self) -> None:
         if not self.queue.deleted:
-            self.queue.bury_again.keep([seq_id for seq_id, _ in dead if seq_id >= 0], reason)
+            self.queue.bury_again.soon()
+
+    def is_remote(self) -> bool:
+        return self.queue.backing.IS_REMOTE
+
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        return self.queue.backing.doubtful(seq_ids)
+
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        self.queue.backing.doubt(seq_ids)
+
+    def already_at(self, seq_id: int) -> frozenset[str]:
+        return self._already_at.get(seq_id, NOWHERE) if self._already_at else NOWHERE
+
+    def _forget_targets(self, seq_ids: Sequence[int]) -> None:
+        if self._already_at:
+            for seq_id in seq_ids:
+                self._already_at.pop(seq_id, None)
 
     def enqueue(
         self,
@@ -58,6 +98,6 @@ class QueueHost(Enqueuing):
         bodies: Sequence[bytes],
         confirm: ConfirmToken | None,
         expiration_ms: int,
-        delivered: bool,
+        delivered: int,
     ) -> int:
         return self.queue.enqueue(envelope, bodies, confirm, expiration_ms, delivered)
