@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.backing.backing_queue import TIMEOUT_NONE, BackingQueue, BackingQueues, BackingWork
+from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_NONE, BackingQueue, BackingQueues, BackingWork
 from penstock.backing.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, body_bytes
@@ -137,7 +137,7 @@ class OpenBacking:
     def envelope(self) -> Envelope:
         return Envelope("amq.direct", "key", b"\x00\x00", persistent=self.persistent)
 
-    def publish(self, *payloads: bytes, props: MessageProps | None = None, delivered: bool = False) -> int:
+    def publish(self, *payloads: bytes, props: MessageProps | None = None, delivered: int = NOT_DELIVERED) -> int:
         """Publish one run."""
         return self.queue.publish(self.envelope(), stored(payloads), props, delivered)
 

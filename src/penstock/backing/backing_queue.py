@@ -266,7 +266,7 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def set_delivery_count(self, seq_id: int, count: int) -> None:
-        """Say how often a message came back before it was published here. crash: forgotten."""
+        """Say how often a pending message came back before it was published here. crash: forgotten."""
 
     @abstractmethod
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:

@@ -323,7 +323,7 @@ class PgBackingQueue(BackingQueue):
         return self._held.past.count(seq_id)
 
     def set_delivery_count(self, seq_id: int, count: int) -> None:
-        if seq_id in self._held.pending or seq_id in self._held.window:
+        if seq_id in self._held.pending:
             self._held.past.set_count(seq_id, count)
 
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:

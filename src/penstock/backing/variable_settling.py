@@ -67,7 +67,7 @@ class VariableSettling(VariableFetching):
         return self.tail.delivery_counts.get(seq_id, 0)
 
     def set_delivery_count(self, seq_id: int, count: int) -> None:
-        if self.live.is_live(seq_id):
+        if seq_id in self.pending:
             self.tail.delivery_counts[seq_id] = count
 
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:

@@ -106,7 +106,7 @@ class VolatileBackingQueue(VolatileFetching):
         return self._counts.get(seq_id, 0)
 
     def set_delivery_count(self, seq_id: int, count: int) -> None:
-        if seq_id in self._pending or seq_id in self._older:
+        if seq_id in self._pending:
             self._counts[seq_id] = count
 
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
