@@ -106,7 +106,8 @@ def test_what_was_published_in_doubt_is_doubtful_and_marked(backing: OpenBacking
     taken = backing.take(3)
     assert [marked for _, _, marked in taken] == [False, True, True]
     doubtful = bq.doubtful([seq_id for seq_id, _, _ in taken])
-    assert taken[2][0] in doubtful and taken[0][0] not in doubtful
+    assert taken[2][0] in doubtful
+    assert taken[0][0] not in doubtful
     # A row says only how often it was delivered.
     assert bq.IS_REMOTE or taken[1][0] not in doubtful
 
