@@ -143,7 +143,7 @@ class Handovers:
         has_it = grave.already_at(seq_ids[0])
         if has_it:
             queues = [queue for queue in queues if queue.queue_id not in has_it]
-        if queues and _needs_tokens(grave, errand, queues, part[0][1][1]):
+        if any(_needs_token(grave, errand, queue, part[0][1][1]) for queue in queues):
             self._send_what_fits(grave, part, errand, queues, delivered, handed)
             return
         bodies = [entry[1] for _, entry in part]
@@ -170,7 +170,7 @@ class Handovers:
         if count < len(part):
             if not rests_ms:
                 self._waiting[grave] = None
-            grave.unburied(part[count:], errand.reason, errand.carrier, rests_ms=rests_ms)
+            grave.unburied(part[count:], errand.reason, errand.carrier, rests_ms=rests_ms or PAUSE_MS)
             handed.moving.extend([seq_id for seq_id, _ in part[count:]])
 
     def _fitting_count(self, part: Sequence[Dead]) -> int:
@@ -199,7 +199,12 @@ class Handovers:
         for queue in queues:
             token = TargetToken(handover, queue)
             try:
-                _publish(errand, bodies, queue, delivered, token)
+                if _needs_token(grave, errand, queue, bodies[0]):
+                    _publish(errand, bodies, queue, delivered, token)
+                else:
+                    # Its row stands in the journal before that of the source.
+                    _publish(errand, bodies, queue, delivered, None)
+                    token.settle()
             except OSError as error:
                 log.error("%s could not take messages from queue %s: %s", ascii(queue.describe()), grave.name, error)
                 token.refuse()
@@ -314,11 +319,9 @@ def _open_queues(errand: Errand, body: bytes) -> Sequence[Queue] | None:
     return None if errand.when_full != DROP and len(found) < len(queues) else found
 
 
-def _needs_tokens(grave: Grave, errand: Errand, queues: Sequence[Queue], body: bytes) -> bool:
-    """Whether the targets cannot take it in the batch in which the source forgets it."""
-    return grave.is_remote() or any(
-        queue.backing.IS_REMOTE or (not errand.passes_gates and queue.passes_on(body)) for queue in queues
-    )
+def _needs_token(grave: Grave, errand: Errand, queue: Queue, body: bytes) -> bool:
+    """Whether the target cannot take it in the journal's batch in which the source forgets it, or before that."""
+    return grave.is_remote() or queue.backing.IS_REMOTE or (not errand.passes_gates and queue.passes_on(body))
 
 
 def _publish(errand: Errand, bodies: Sequence[bytes], queue: Queue, delivered: int, token: ConfirmToken | None) -> None:

@@ -64,6 +64,7 @@ class BuryAgain(Expiring):
     def soon(self) -> None:
         """There is room again."""
         if self._kept:
+            self._rests_until_ms = 0
             self._expiries.arm(self, self._clock.wall_ms() + 1)
 
     def expire_due(self, now_ms: int) -> None:

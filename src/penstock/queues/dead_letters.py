@@ -75,7 +75,8 @@ class Grave(SelectionHost):
     ) -> None:
         """Not every target took them. The queue keeps them, and has the carrier bury them again later.
 
-        `has_it`: ids of queues that took them. `rests_ms`: the others are left alone for so long.
+        `has_it`: ids of queues that took them. `rests_ms`: until then nothing is tried, unless `offer_again` comes;
+        0 when a target has no room or there is none.
         """
 
     @abstractmethod

@@ -53,7 +53,12 @@ class PassedOn(Grave):
         rests_ms: int = 0,
     ) -> None:
         if self._token is not None:
-            self._token.refuse()
+            # It cannot wait here: what finds no exchange, or no room, is dropped, as it is when a client publishes it.
+            # A target that is away, or too much on its way, is no such reason.
+            if rests_ms:
+                self._token.refuse()
+            else:
+                self._token.settle()
 
     def give_back(self, seq_ids: Sequence[int]) -> None:
         """It has no place here."""

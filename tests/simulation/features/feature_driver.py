@@ -80,6 +80,10 @@ class FeatureDriver:
         self.out: dict[tuple[str, int], Inbox | None] = {}
         # How often messages that are out, or came back, were delivered before.
         self.counts: dict[tuple[str, int], int] = {}
+        # The highest that each was, also of messages that have gone since: a crash may bring them back with any count
+        # up to that. After a crash, those that were not delivered yet.
+        self.counts_ever: dict[tuple[str, int], int] = {}
+        self.counts_at_most: dict[tuple[str, int], int] = {}
         self.tags = 0
         self.lives = 0
         self.deliveries = 0
@@ -137,8 +141,13 @@ class FeatureDriver:
             expected = value if isinstance(value, int) else 0
         told = copy.value(COUNT_HEADER)
         told = told if isinstance(told, int) else 0
+        at_most = self.counts_at_most.pop(copy.key, -1)
         if stored is None and expected == 0:
             # It came in this very step; where from, the rules look at.
+            expected = told
+        elif at_most >= 0:
+            most = max(at_most, expected)
+            require(told <= most, f"{copy} was delivered {most} times before the crash, and says {told}")
             expected = told
         else:
             require(told == expected, f"{copy} was delivered {expected} times before, and says {told}")
@@ -146,7 +155,11 @@ class FeatureDriver:
         require(
             limit < 0 or expected <= limit, f"{copy} is delivered for the {expected + 1}. time; the limit is {limit}"
         )
-        self.counts[copy.key] = expected
+        self.note_count(copy.key, expected)
+
+    def note_count(self, key: tuple[str, int], count: int) -> None:
+        self.counts[key] = count
+        self.counts_ever[key] = max(count, self.counts_ever.get(key, 0))
 
     def _check_order(self, copy: Copy, inbox: Inbox | None) -> None:
         spec = self.specs[copy.queue]

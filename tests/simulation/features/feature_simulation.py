@@ -123,10 +123,22 @@ class FeatureSimulation(Steps):
         self.rules.restarted()
         self.inboxes.clear()
         self.out.clear()
-        self.counts.clear()
+        self._keep_counts(clean)
         self.completed.clear()
         self.fresh.clear()
         self.facts = Facts(self.clock.wall_ms())
+
+    def _keep_counts(self, clean: bool) -> None:
+        """A clean stop keeps the delivery counts of what it keeps, a crash at most those."""
+        if clean:
+            self.counts = {
+                key: count
+                for key, count in self.counts.items()
+                if key[0] in self.picture and key[1] in self.picture[key[0]].copies
+            }
+        else:
+            self.counts_at_most = dict(self.counts_ever)
+            self.counts = {}
 
     # --- a seed -------------------------------------------------------------------------------------------------
 

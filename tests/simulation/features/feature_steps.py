@@ -215,7 +215,7 @@ class Steps(FeatureDriver):
             count = self.counts.get(key, 0) + 1
             self.facts.returned[key] = (lost, count)
             if self.specs[queue.name].counts:
-                self.counts[key] = count
+                self.note_count(key, count)
         self._settled(queue, seq_ids)
         queue.requeue(seq_ids, lost)
         self._update_interest(queue)
