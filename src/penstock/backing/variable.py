@@ -158,7 +158,7 @@ class VariableBackingQueue(VariableSettling):
         in_ram = self.zones.ram_count + self.pending.ram_count() + strays.ram_count()
         payload = self.zones.ram_bytes + self.pending.ram_bytes + strays.ram_bytes
         positions = self.zones.positions() + self.pending.positions() + strays.positions()
-        counts = len(self.tail.delivery_counts)
+        counts = len(self.tail.delivery_counts) + len(self.tail.doubtful)
         return (
             payload
             + in_ram * limits.MESSAGE_OVERHEAD_BYTES

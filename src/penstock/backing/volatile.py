@@ -179,7 +179,8 @@ class VolatileBackingQueue(VolatileFetching):
 
     def ram_bytes(self) -> int:
         payload_bytes = self._ready_bytes + self._pending_bytes
-        return payload_bytes + self._properties_bytes + self.depth() * limits.MESSAGE_OVERHEAD_BYTES
+        past_bytes = (len(self._counts) + len(self._doubtful)) * limits.NUMBER_OVERHEAD_BYTES
+        return payload_bytes + self._properties_bytes + past_bytes + self.depth() * limits.MESSAGE_OVERHEAD_BYTES
 
     def msg_rates(self) -> tuple[float, float]:
         return (0.0, 0.0)

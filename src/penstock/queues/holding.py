@@ -477,8 +477,6 @@ class Holding(Availability):
             size += self.selection.ram_bytes()
         if self.intake is not None:
             size += self.intake.ram_bytes()
-        if self.returns is not None:
-            size += self.returns.counted() * limits.NUMBER_OVERHEAD_BYTES
         if self._bury_again is not None:
             size += len(self._bury_again) * limits.NUMBER_OVERHEAD_BYTES
         return size

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 class QueueHost(Enqueuing):
     """One queue."""
 
+    # Messages that some of their targets have, and others did not take yet; ids of those that have them.
+    _already_at: dict[int, frozenset[str]] | None = None
+
     def __init__(self, queue: Holding) -> None:
         self.queue = queue
-        # Messages that some of their targets have, and others did not take yet; ids of those that have them.
-        self._already_at: dict[int, frozenset[str]] | None = None
 
     @property
     def name(self) -> str:
