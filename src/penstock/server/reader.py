@@ -150,6 +150,8 @@ class FrameReader(RouteMemory):
                     continue
             dispatch.on_frame(connection, kind, data[pos + 1] << 8 | data[pos + 2], data, pos + 7, stop - 1)
             pos = stop
+            # It may have served consumers with thousands of messages (`Queue.offer`).
+            left = 1
             if connection.parsing_stopped and not connection.definition_answers.may_be_followed(data, pos):
                 break
         return pos

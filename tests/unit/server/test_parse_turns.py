@@ -8,6 +8,7 @@ from typing import Any
 from pamqp import commands
 from wire_bench import Bench, Client
 
+from penstock import limits
 from penstock.clock import Clock
 from penstock.server.reader import ACKS_AT_ONCE, LOOK_AFTER
 
@@ -90,6 +91,22 @@ def test_acks_in_any_order_are_settled_some_at_a_time() -> None:
     assert left[0] == count - ACKS_AT_ONCE
     assert max(before - after for before, after in pairwise(left)) == ACKS_AT_ONCE
     assert bench.server.internal_errors == 0
+
+
+def test_methods_that_serve_consumers_first_do_so_some_messages_at_a_time() -> None:
+    bench = rushed()
+    consumer, client = bench.client(), bench.client()
+    queue = bench.queue("q")
+    count = 4 * limits.TURN_MESSAGES_MAX
+    for _ in range(8):
+        client.publish("", "q", *[b"x"] * (count // 8))
+    bench.loop.run()
+    consumer.send(commands.Basic.Consume(0, "q", "t"))
+    client.send(*[commands.Queue.Declare(0, "q", passive=True)] * 10)
+    assert count - len(queue) <= limits.TURN_MESSAGES_MAX + limits.PULL_MESSAGES_MAX
+    bench.loop.run()
+    assert len(queue) == 0
+    assert len(answered(client.read())) == 10
 
 
 def test_a_connection_that_is_closed_before_its_turn_is_left_alone() -> None:
