@@ -377,6 +377,53 @@ def test_nothing_is_wanted_when_nobody_would_take_it() -> None:
     assert house.held.is_wanted()
 
 
+def taken(*ids: int) -> list[TakenRow]:
+    return [(each, 1, -1, "", "q", b"\x00\x00", b"x", 0) for each in ids]
+
+
+def test_what_a_browser_asks_for_comes_later_and_is_told() -> None:
+    house = HeldHouse()
+    looks = house.held.looks
+    assert looks.at(house.door, 5) is None
+    assert looks.at(house.door, 5) is None
+    assert looks.is_late()
+    [(place, came)] = house.door.looks
+    assert place == 5
+    came(taken(7, 9))
+    assert house.held.arrived_count == 1
+    assert not looks.is_late()
+    assert [item[0] for item in looks.at(house.door, 8) or []] == [9]
+    assert looks.at(house.door, 10) is None
+    house.clock.advance(2.0)
+    assert looks.at(house.door, 5) is None, "a page is not shown for ever"
+
+
+def test_a_browser_at_the_end_is_told_when_something_may_be_ready() -> None:
+    house = HeldHouse()
+    house.held.looks.at(house.door, 0)
+    house.door.looks[0][1]([])
+    assert house.held.is_looked_for()
+    assert house.held.arrived_count == 0
+    house.held.may_be_ready()
+    assert house.held.arrived_count == 1
+    assert not house.held.is_looked_for()
+    assert house.held.looks.at(house.door, 0) is None, "what was empty is looked at again"
+
+
+def test_messages_by_number_come_later_and_go_back_when_nobody_asks_again() -> None:
+    house = HeldHouse()
+    assert house.held.fetch_at([4, 6]) == []
+    assert house.door.wanted == [4, 6]
+    house.held.numbers_came(taken(4, 6))
+    assert [seq_id for seq_id, _ in house.held.fetch_at([4])] == [4]
+    assert house.held.held_ids() == [4, 6]
+    house.held.check_invariants()
+    house.clock.advance(2.0)
+    house.held.tick()
+    assert house.door.back == [([6], False)]
+    assert house.held.held_ids() == [4]
+
+
 def test_while_the_database_is_down_a_browser_sees_what_is_here(backing: OpenBacking) -> None:
     backing.publish(b"a", b"b")
     run = backing.queue.fetch(1, MANY, True)
