@@ -56,7 +56,9 @@ def test_each_counter_that_is_wrong_is_named(penstock_url: str, sql: PlainSql, c
     fill(sql)
     sql.one("SELECT penstock.fold_stats()")
     right = sql.stats("work")[counter]
-    sql.connection.execute("UPDATE penstock.stats_totals SET value = value + 7 WHERE name = %s", [counter])
+    sql.connection.execute(
+        "UPDATE penstock.stats_totals SET value = value + 7 WHERE name = %s", [counter.removesuffix("_count")]
+    )
     [wrong] = recount(penstock_url).differences
     shown = {"where": "postgres", "vhost": None, "queue": "work", "counter": counter}
     assert asdict(wrong) == {**shown, "reported": right + 7, "counted": right}
@@ -101,7 +103,7 @@ def test_the_command_finds_what_is_wrong_and_repairs_it_when_asked(
     assert reconcile(*asked, code=0).stdout == "10 counters of 2 queues compared, 0 differ\n"
     sql.connection.execute("INSERT INTO penstock.stats_deltas (queue_id, ready) SELECT penstock.use_queue('work'), 5")
     lines = reconcile(*asked, code=1).stdout.splitlines()
-    assert lines[0] == "DIFFERS   postgres: work: ready is reported as 7, and counted 2"
+    assert lines[0] == "DIFFERS   postgres: work: ready_count is reported as 7, and counted 2"
     assert lines[1] == "10 counters of 2 queues compared, 1 differ"
     alarm = status_of(tmp_path / "lake")["alarms"]
     assert alarm == ["1 counters differ from what was counted; run `penstock pipeline reconcile`"]

@@ -113,7 +113,7 @@ def test_a_finalize_that_was_carried_out_and_not_answered_is_in_the_history_once
     consumer = session.consumer_for("q")
     message = consumer.reserve(wait=WAIT_S)
     assert message is not None
-    proxy.cut_at(b".finalize_many(", is_carried_out=True)
+    proxy.cut_at(b".finalize(", is_carried_out=True)
     with pytest.raises(ConnectionLost):
         consumer.finalize(message, "done")
     with pytest.raises(NotReserved):
