@@ -132,11 +132,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = best([measure(kind, case) for _ in range(options.repeats)])
             rows[case.name][kind.name] = found
             print(f"{case.name}, {kind.name}: longest wait ms, act s: {cells(found)}", file=sys.stderr, flush=True)
-    text = report(rows, kinds, options.repeats)
-    print(text)
-    if not options.only:
-        options.results.mkdir(parents=True, exist_ok=True)
-        (options.results / "stalls.md").write_text(text)
+        if not options.only:
+            # Row by row: whoever interrupts it has those that are done.
+            options.results.mkdir(parents=True, exist_ok=True)
+            (options.results / "stalls.md").write_text(report(rows, kinds, options.repeats))
+    print(report(rows, kinds, options.repeats))
     return 0
 
 

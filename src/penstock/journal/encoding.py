@@ -66,13 +66,16 @@ def encode_batch(
     props: list[bytes],
     props_len: array[int],
     bodies: list[bytes],
+    body_len: array[int],
 ) -> tuple[list[bytes], int]:
-    """The pieces of a batch, and the checksum of its header. `props` are those that are not empty."""
+    """The pieces of a batch, and the checksum of its header.
+
+    `props` are those that are not empty, `bodies` may be put together already: `body_len` has the length of each.
+    """
     seed = stamp.seed
     heap = b"".join(props + bodies)
     props_bytes = sum(map(len, props))
     crcs = block_crcs(heap, seed)
-    body_len = array("i", map(len, bodies))
     meta = b"".join([*rows, props_len.tobytes(), body_len.tobytes(), crcs.tobytes()])
     header = HEADER.pack(
         HEADER_MAGIC,
@@ -86,7 +89,7 @@ def encode_batch(
         stamp.prev_crc,
         events,
         len(rows),
-        len(bodies),
+        len(body_len),
         props_bytes,
         len(heap) - props_bytes,
         len(crcs),

@@ -44,6 +44,8 @@ from penstock.message import Entry, Envelope
 # count, route, entry, flags, arg, number: a PUBLISHED row without queue and seq.
 Stretch = tuple[int, int, int, int, int, int]
 
+# Bodies that are put together at a time.
+FOLD_AFTER: Final = 4096
 # Of the text that names a consumer.
 ACTOR_NAME_BYTES_MAX: Final = 1024
 # The highest number that fits in a row.
@@ -81,6 +83,11 @@ class Gathering:
         self._props: list[bytes] = []
         self._props_len = array("i")
         self._bodies: list[bytes] = []
+        # Those before them, put together as they came, and how many they are: a large batch is not to be put together
+        # when it is written, in one go.
+        self._folded: list[bytes] = []
+        self._folded_count = 0
+        self._folded_len = array("i")
         self._props_bytes = 0
         self._body_bytes = 0
         self._routes: dict[bytes, int] = {}
@@ -305,7 +312,7 @@ class Gathering:
 
     def _add_run(self, properties: bytes, bodies: Sequence[bytes]) -> int:
         """Entries of which the first has the properties."""
-        entry = len(self._bodies)
+        entry = self._next_entry()
         self._bodies.extend(bodies)
         if properties:
             self._props.append(properties)
@@ -316,6 +323,15 @@ class Gathering:
         self._props_bytes += len(properties)
         self._body_bytes += sum(map(len, bodies))
         return entry
+
+    def _next_entry(self) -> int:
+        """The number of the entry that is added next."""
+        if len(self._bodies) >= FOLD_AFTER:
+            self._folded.append(b"".join(self._bodies))
+            self._folded_len.extend(map(len, self._bodies))
+            self._folded_count += len(self._bodies)
+            self._bodies = []
+        return self._folded_count + len(self._bodies)
 
     def _add_stretch(self, entries: Sequence[Entry]) -> Stretch:
         """Entries with one address, priority and expiry."""
@@ -328,7 +344,7 @@ class Gathering:
             flags |= SHARED_PROPS
             first = self._add_run(envelope.properties, bodies)
         else:
-            first = len(self._bodies)
+            first = self._next_entry()
             self._bodies.extend(bodies)
             self._props.extend(properties)
             self._props_len.extend(map(len, properties))
@@ -339,8 +355,8 @@ class Gathering:
 
     def _is_unchanged(self, bodies: Sequence[bytes]) -> bool:
         """Whether a list that was seen before still holds what was stored; lists can be used again."""
-        first = self._last_stretches[0][2]
-        return self._bodies[first : first + len(bodies)] == list(bodies)
+        first = self._last_stretches[0][2] - self._folded_count
+        return first >= 0 and self._bodies[first : first + len(bodies)] == list(bodies)
 
     # --- bytes ------------------------------------------------------------------------------------
 
@@ -349,7 +365,10 @@ class Gathering:
         if self._open_count > 0:
             self._pack_open()
         events = self.next_lsn - self._first_lsn
-        return encode_batch(stamp, self._first_lsn, events, self._rows, self._props, self._props_len, self._bodies)
+        body_len = array("i", self._folded_len)
+        body_len.extend(map(len, self._bodies))
+        bodies = self._folded + self._bodies
+        return encode_batch(stamp, self._first_lsn, events, self._rows, self._props, self._props_len, bodies, body_len)
 
 
 def _stretch_end(entries: Sequence[Entry], start: int) -> int:

@@ -9,6 +9,7 @@ from journal_house import House, bodies, envelope
 
 from penstock.journal.batch_cache import SEGMENTS_OPEN_MAX
 from penstock.journal.format import BLOCK_BYTES, FIRST_BATCH_AT, HEADER_BYTES, decode_header
+from penstock.journal.gathering import FOLD_AFTER
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import RottenBatch
 
@@ -69,6 +70,27 @@ def test_damaged_properties_cost_those_who_share_them() -> None:
     place = again.commit()
     again.files.flip(again.path(), len(again.bytes()) - 5000, 0)
     assert again.journal.read_batch(*place)[last] is not None
+
+
+def test_a_batch_of_very_many_is_put_together_as_it_comes_and_is_the_same() -> None:
+    house = House(options=COLD)
+    journal = house.journal
+    texts = [b"%d" % number for number in range(3 * FOLD_AFTER)]
+    runs = [bodies(*texts[at : at + 999]) for at in range(0, len(texts), 999)]
+    made = envelope()
+    firsts: list[int] = []
+    seq_id = 0
+    for run in runs:
+        first = journal.publish(1, seq_id, made, run, -1)
+        # Fan-out: the bodies are there already, also when they were the last before others were put together.
+        assert journal.publish(2, seq_id, made, run, -1) == first
+        firsts.append(first)
+        seq_id += len(run)
+    place = house.commit()
+    whole = journal.read_batch(*place)
+    for first, run in zip(firsts, runs, strict=True):
+        found = whole[first : first + len(run)]
+        assert [entry[1] for entry in found if entry is not None] == run
 
 
 def test_a_batch_with_a_damaged_header_or_rows_is_refused() -> None:
