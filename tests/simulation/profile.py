@@ -130,8 +130,6 @@ class Profile:
         self.weights = self._weights(rng, faults)
         # Whether small batches are synced on the spot, as a server with a quick disk does it.
         self.quick_syncs = rng.random() < 0.3
-        if faults and rng.random() < 0.2:
-            self.weights["plan_exception"] = 4.0
         way = rng.random()
         if way < 0.15:
             self._move_often()
@@ -184,4 +182,6 @@ class Profile:
             weights["lose_power"] = 2.0
         if not faults:
             weights.pop("plan_fault", None)
+        elif rng.random() < 0.2:
+            weights["plan_exception"] = 4.0
         return weights

@@ -54,6 +54,8 @@ LOCK_PATH: Final = "lock"
 # With little room on the disk: how often checkpoints come, and how large a segment is worth leaving for one.
 _LOW_DISK_CHECKPOINT_S: Final = 1.0
 _LOW_DISK_SEGMENT_BYTES: Final = 1 << 20
+# While checkpoints are all that keeps old segments from being removed.
+_EXCESS_CHECKPOINT_S: Final = 5.0
 # After a checkpoint that was given up.
 _RETRY_S: Final = 5.0
 _FOREVER_S: Final = float("inf")
@@ -359,7 +361,11 @@ class NodeStore:
         files_changed = self.queue_files_changed - self._checkpoint_files
         if files_changed >= self.options.checkpoint_files:
             return True
-        every_s = _LOW_DISK_CHECKPOINT_S if self.retention.disk_is_low else self.options.checkpoint_s
+        every_s = self.options.checkpoint_s
+        if self.retention.disk_is_low:
+            every_s = _LOW_DISK_CHECKPOINT_S
+        elif self.retention.wants_checkpoint and self.retention.excess_bytes > self.options.journal.segment_bytes:
+            every_s = min(every_s, _EXCESS_CHECKPOINT_S)
         if now - self._checkpoint_s < every_s:
             return False
         return journal.next_lsn != self._checkpoint_lsn or files_changed > 0 or self.retention.wants_checkpoint

@@ -4,12 +4,12 @@ Words: a segment is *history* when the newest checkpoint no longer replays it. H
 because people and programs read it. A segment is *needed* while a kept checkpoint replays it or refers to a body in it.
 It is *held* while it is out of retention, is not needed, and a named reader has not read it (`reader_holds`).
 
-What it owns: the decision, after each checkpoint, which segments to remove; and, one segment at a time, moving the
-bodies home that keep an old segment alive.
+What it owns: the decision, after each checkpoint, which segments to remove; and moving the bodies home that keep old
+segments alive, out of as many segments as are worth it.
 
-Life of a segment: written; history; out of retention; when only few of its bytes are alive, or the journal has grown
-far beyond what is alive, its live bodies are copied to the stores of their queues (`moving`); two checkpoints later
-nobody needs it; held, until all readers have read it; removed.
+Life of a segment: written; history; out of retention; when only few of its bytes and of those before it are alive, or
+the journal has grown far beyond what is alive, its live bodies are copied to the stores of their queues (`moving`); two
+checkpoints later nobody needs it; held, until all readers have read it; removed.
 
 Invariants
   1. Segments are removed from the oldest on, without holes.
@@ -38,7 +38,7 @@ from penstock.store.options import StoreOptions
 from penstock.store.queue_registry import QueueRegistry
 from penstock.store.reader_cursors import LSN_MAX
 from penstock.store.reader_holds import ReaderHolds
-from penstock.store.stored_queue import StoredQueue
+from penstock.store.stored_queue import NO_SEGMENT, StoredQueue
 
 log: Final = logging.getLogger("penstock.store")
 
@@ -62,7 +62,7 @@ class Retention:
         holds: ReaderHolds,
         options: StoreOptions,
     ) -> None:
-        # The segment that bodies are moved out of.
+        # The newest of the segments that bodies are moved out of: of this one and of all before it.
         self.moving = NOTHING
         # Something can go once more checkpoints have been published.
         self.wants_checkpoint = False
@@ -72,6 +72,8 @@ class Retention:
         self.failure = ""
         # Size of the segments that are there for readers alone.
         self.held_bytes = 0
+        # Size of those that are out of retention, not held, and still there.
+        self.excess_bytes = 0
         self._journal = journal
         self._clock = clock
         self._registry = registry
@@ -89,8 +91,10 @@ class Retention:
         self.wants_checkpoint = False
         try:
             history = self._remove()
-            if history and self.moving == NOTHING and self._count_out(history) > 0:
-                self._decide(history[0])
+            out = self._count_out(history)
+            self.excess_bytes = sum([self._size(number) for number in history[:out]])
+            if out > 0 and self.moving == NOTHING:
+                self._decide(history[:out])
         except Exception as error:
             self._fail(error, "")
 
@@ -106,7 +110,7 @@ class Retention:
                 if self._clock.monotonic_s() >= deadline_s:
                     return
         except Exception as error:
-            self._fail(error, f"bodies could not be moved out of journal segment {self.moving}: ")
+            self._fail(error, f"bodies could not be moved out of journal segments up to {self.moving}: ")
             self._to_move = []
         self.moving = NOTHING
         # Whoever needed the segment says in the next checkpoint that this is over.
@@ -197,19 +201,46 @@ class Retention:
 
     # --- moving -------------------------------------------------------------------------------------------
 
-    def _decide(self, segment: int) -> None:
-        """The oldest segment is out of retention and still there: wait for a checkpoint, or move, or leave it."""
+    def _decide(self, out: list[int]) -> None:
+        """These segments are out of retention and still there: wait for a checkpoint, or move, or leave them.
+
+        All that are worth it are emptied together: each checkpoint lets segments go from the oldest on, so one that
+        keeps a single message must not keep all that follow it.
+        """
         registry = self._registry
         if registry.recovered:
             # Queues that are not open cannot be asked.
             return
-        needing = [queue for queue in registry.open_queues.values() if queue.journal_segment_needed() <= segment]
-        if not needing:
+        needed = {number: queue.journal_segment_needed() for number, queue in registry.open_queues.items()}
+        first = min(needed.values(), default=NO_SEGMENT)
+        if first > out[0]:
+            # Those before are free as soon as the older checkpoint is gone.
             self.wants_checkpoint = True
+        last = self._last_to_move([number for number in out if number >= first])
+        if last == NOTHING:
             return
-        alive = self._checkpointer.live_in_segments.get(segment, 0)
-        total = sum([self._size(number) for number in self._journal.segments()[:-1]]) - self.held_bytes
-        limit = 2 * (self._checkpointer.live_bytes + self._options.retention_bytes)
-        if alive < _ALIVE_SHARE * self._size(segment) or total > limit:
-            self.moving = segment
+        needing = [queue for number, queue in registry.open_queues.items() if needed[number] <= last]
+        if needing:
+            self.moving = last
             self._to_move = needing
+
+    def _last_to_move(self, out: list[int]) -> int:
+        """The last of the segments to be emptied; NOTHING when that would cost more than it gives back.
+
+        Copying is worth it while few of the bytes up to a segment are alive. If the journal has grown far beyond what
+        is alive, as many are emptied as bring it back, whatever that costs.
+        """
+        if not out:
+            return NOTHING
+        in_segments = self._checkpointer.live_in_segments
+        total = sum([self._size(number) for number in self._journal.segments()[:-1] if number >= out[0]])
+        limit = 2 * (self._checkpointer.live_bytes + self._options.retention_bytes)
+        last = NOTHING
+        alive = size = 0
+        for number in out:
+            is_too_much = total - size > limit
+            alive += in_segments.get(number, 0)
+            size += self._size(number)
+            if is_too_much or alive < _ALIVE_SHARE * size:
+                last = number
+        return last

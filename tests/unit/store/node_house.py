@@ -272,7 +272,7 @@ class PlainQueue(StoredQueue):
         wanted = [
             seq_id
             for seq_id, message in sorted(self.messages.items())
-            if message[1] == places.JOURNAL and message[2].segment == segment
+            if message[1] == places.JOURNAL and message[2].segment <= segment
         ]
         for seq_id in wanted[:count_max]:
             body = self.body(seq_id)

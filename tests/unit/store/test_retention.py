@@ -169,6 +169,56 @@ def test_a_journal_that_grew_far_beyond_what_is_alive_is_moved_home() -> None:
     assert queue.contents() == dict.fromkeys(kept, b"a" * 800)
 
 
+def test_one_message_in_each_segment_does_not_keep_the_journal() -> None:
+    """As an unread queue of dead letters does it, beside much that is consumed."""
+    files = new_disk()
+    clock = ManualClock()
+    limit = 4 * TINY_SEGMENT
+    checkpoint_bytes = 3 * TINY_SEGMENT
+    options = tiny_options(TINY_SEGMENT, checkpoint_bytes=checkpoint_bytes, retention_bytes=limit)
+    node = open_node(files, options, clock)
+    traffic = PlainQueue(node)
+    letters = PlainQueue(node, "q2")
+    largest = 0
+    for _ in range(60):
+        number = node.journal.position()[0]
+        letters.publish(b"dead")
+        while node.journal.position()[0] == number:
+            traffic.ack(traffic.publish(b"x" * 1000))
+            node.journal.commit(urgent=True)
+            node.end_turn()
+        for _ in range(20):
+            clock.advance(0.01)
+            node.end_turn()
+        sizes = [node.journal.segment_bytes(number) for number in node.journal.segments()]
+        largest = max(largest, sum(sizes))
+    # Two checkpoints have to pass before what was emptied can go, and what is written meanwhile comes on top.
+    assert largest <= limit + 3 * checkpoint_bytes + 3 * TINY_SEGMENT
+    assert list(letters.contents().values()) == [b"dead"] * 60
+    node, recovered = reopen(power_cut(files))
+    assert recovered.report == []
+    assert list(PlainQueue(node, "q2").contents().values()) == [b"dead"] * 60
+
+
+def test_when_traffic_ends_the_journal_comes_back_to_its_limit_soon() -> None:
+    files = new_disk()
+    clock = ManualClock()
+    node = open_node(files, tiny_options(TINY_SEGMENT, retention_bytes=TINY_SEGMENT), clock)
+    traffic = PlainQueue(node)
+    letters = PlainQueue(node, "q2")
+    for _ in range(20):
+        letters.publish(b"dead")
+        fill(node, traffic, 1)
+        traffic.ack(*list(traffic.messages))
+    node.checkpoint_now()
+    for _ in range(30):
+        clock.advance(1.0)
+        for _ in range(10):
+            node.end_turn()
+    assert len(node.journal.segments()) <= 4
+    assert len(letters.contents()) == 20
+
+
 def test_bodies_are_moved_in_slices() -> None:
     files = new_disk()
     options = tiny_options(1 << 20, retention_bytes=0)
@@ -199,7 +249,7 @@ def test_a_move_that_finds_the_disk_full_is_tried_again_later() -> None:
     fill(node, queue, 4)
     queue.ack(*[seq_id for seq_id in queue.messages if seq_id != 0])
     node.checkpoint_now()
-    assert node.retention.moving == 1
+    assert node.retention.moving != NOTHING
     move_home = queue.move_home
     queue.move_home = full_disk  # type: ignore[method-assign]
     node.end_turn()
