@@ -97,6 +97,20 @@ def test_what_leaves_the_head_unread_says_why() -> None:
     ]
 
 
+def test_a_purge_tells_of_messages_and_not_of_the_numbers_between_them() -> None:
+    """The numbers of a queue may be further apart than a row can count."""
+    house = VariableHouse()
+    queue = house.queue
+    house.publish(*[b"%02d" % number for number in range(12)])
+    queue.fetch_at(range(3, 9))
+    queue.ack(range(3, 9))
+    assert queue.purge() == 6
+    purged = [row for row in told(house) if row[0] == rows.PURGED]
+    assert purged == [(rows.PURGED, 0, 3, 12, 0, 0), (rows.PURGED, 9, 3, 0, 0, 0)]
+    house.kill()
+    assert (len(house.queue), house.queue.ready_bytes(), house.status("messages_persistent")) == (0, 0, 0)
+
+
 def test_what_the_queue_gives_and_gets_back_is_in_rows_of_its_own() -> None:
     house = VariableHouse()
     queue = house.queue

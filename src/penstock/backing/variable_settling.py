@@ -20,6 +20,7 @@ not know who has the messages: it writes the numbers that it is told.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.backing import zone_views
 from penstock.backing.backing_queue import EntryVisitor
@@ -27,6 +28,10 @@ from penstock.backing.outcomes import ACKED, NO_ACTOR, REASON_NONE, THE_QUEUE
 from penstock.backing.put_back import put_back
 from penstock.backing.variable_fetching import VariableFetching
 from penstock.journal import rows
+
+# With more runs than this a purge is one row, if its numbers are no further apart than that.
+PURGED_RUNS_MAX: Final = 1024
+PURGED_SPAN_MAX: Final = 1 << 24
 
 
 class VariableSettling(VariableFetching):
@@ -129,15 +134,13 @@ class VariableSettling(VariableFetching):
         if self.pending.count == 0:
             self._release_ready()
             strays.remove(strays.seq_ids())
-            size = self.tail.persistent_bytes
             low = self.live.low
             length = self.tail.next_seq_id - low
-            had_persistent = self.tail.persistent_count > 0
+            if self.tail.persistent_count > 0:
+                self._note_purged(low, length)
             self.tail.persistent_count = self.tail.persistent_bytes = 0
             self.zones.clear()
             self.live.remove(low, length)
-            if had_persistent:
-                self._journal.settle(rows.PURGED, self.queue_no, low, length, size)
             self.tail.forget_counts()
             self.sweep()
             return purged
@@ -154,3 +157,17 @@ class VariableSettling(VariableFetching):
         # These were ready, until they could not be read.
         self._settle(self.pending.remove(self.aside.take()), rows.PURGED)
         return purged
+
+    def _note_purged(self, low: int, length: int) -> None:
+        """Write that everything is gone: a row for each run of messages, or one for all when there are very many.
+
+        A row counts its messages in 31 bits. What is left of a queue may lie further apart than that.
+        """
+        runs = self.live.live_runs(low, low + length)
+        if len(runs) > PURGED_RUNS_MAX and length <= PURGED_SPAN_MAX:
+            runs = [(low, length)]
+        size = self.tail.persistent_bytes
+        for first, count in runs:
+            self._journal.settle(rows.PURGED, self.queue_no, first, count, size)
+            # The bytes of all stand in the first row.
+            size = 0

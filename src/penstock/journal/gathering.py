@@ -48,8 +48,9 @@ Stretch = tuple[int, int, int, int, int, int]
 FOLD_AFTER: Final = 4096
 # Of the text that names a consumer.
 ACTOR_NAME_BYTES_MAX: Final = 1024
-# The highest number that fits in a row.
+# The highest number of a consumer that fits in a row, and the highest count.
 ACTOR_MAX: Final = (1 << 31) - 1
+ROW_COUNT_MAX: Final = (1 << 31) - 1
 
 
 def do_nothing() -> None:
@@ -190,7 +191,7 @@ class Gathering:
             and seq_id == self._open_seq + self._open_count
             and actor == self._open_actor
             and arg == self._open_arg
-            and self._open_count > 0
+            and 0 < self._open_count <= ROW_COUNT_MAX - count
         ):
             self._open_count += count
             self._open_bytes += size_bytes

@@ -128,6 +128,7 @@ class NodeStore:
     def _open(self) -> Recovered:
         recovery.check_format(self.files)
         recovery.make_folder(self.files)
+        self.shared_stores.wipe_transient()
         recovered = recovery.recover(self.files, self.handles, self.options.index_slots)
         recovery.settle(self.files, recovered)
         self._recovered = recovered

@@ -88,6 +88,15 @@ class SharedStores:
             self._stores[vhost_id, persistent] = store
         return store
 
+    def wipe_transient(self) -> None:
+        """At the start of a node: give back the room of large transient bodies of the last life."""
+        for vhost_id in self._files.list_dir("vhosts"):
+            try:
+                self._files.remove_dir(shared_folder(vhost_id, False))
+            except OSError:
+                # They are tried again when the store is used, and at the next start.
+                continue
+
     def _start(self, vhost_id: str, store: MessageStore) -> None:
         states = [state for state in self._registry.recovered.values() if state.vhost_id == vhost_id]
         unreadable = set(store.start(count_references(self._files, self._handles, states)))

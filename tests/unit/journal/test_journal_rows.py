@@ -68,6 +68,17 @@ def test_settlements_that_go_on_are_one_row_and_others_are_not() -> None:
     ]
 
 
+def test_settlements_that_go_on_beyond_what_a_row_can_count_are_two_rows() -> None:
+    house = House()
+    most = 2**31 - 1
+    house.journal.settle(rows.PURGED, 1, 7, most - 1, 10)
+    house.journal.settle(rows.PURGED, 1, 7 + most - 1, 1, 10)
+    house.journal.settle(rows.PURGED, 1, 7 + most, 1, 10)
+    house.commit()
+    found = [(row[0], row[3], row[9]) for row in replayed(house.files).rows if row[6] == rows.PURGED]
+    assert found == [(7, most, 20), (7 + most, 1, 10)]
+
+
 def test_definitions_and_names_come_back_as_texts() -> None:
     house = House()
     house.journal.define(b'{"queue": "q"}')

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from node_house import (
+    ENVELOPE,
     SLOTS,
     VHOST,
     LateSyncer,
@@ -28,6 +29,18 @@ from penstock.store.queue_names import QueueName, QueueNames, parse_label
 from penstock.store.shared_syncer import SharedSyncer
 
 # --- numbers and names --------------------------------------------------------------------------------
+
+
+def test_large_transient_bodies_of_the_last_life_are_gone_after_a_start() -> None:
+    files = new_disk()
+    node = open_node(files)
+    store = node.message_store(VHOST, False)
+    store.put(ENVELOPE, b"x" * 100 + b"\xce")
+    store.flush()
+    assert [path for path in files.contents() if "/transient/" in path]
+    files = files.kill()
+    reopen(files)
+    assert [path for path in files.contents() if "/transient/" in path] == []
 
 
 def test_a_queue_keeps_its_number_over_lives() -> None:
