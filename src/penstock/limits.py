@@ -66,6 +66,8 @@ WRITE_BUFFER_BYTES_LOW: Final = 128 * 1024
 # More output than this for a client that does not read, and we do not read from it either. Well above the mark at
 # which deliveries stop: a client may be busy sending before it reads again.
 OUTPUT_BYTES_MAX: Final = 8 * 1024 * 1024
+# What one connection writes in a turn; the rest of a larger output follows in the next ones.
+WRITE_BYTES_PER_TURN: Final = 1024 * 1024
 # Frames of remembered publish methods per connection (exchange, routing key, targets).
 PUBLISH_ROUTES_MAX: Final = 4_096
 CONSUMERS_PER_CHANNEL_MAX: Final = 10_000

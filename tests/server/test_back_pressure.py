@@ -210,3 +210,43 @@ def test_a_stuck_client_that_says_goodbye_is_gone_in_the_end(broker: Broker, con
     wait_until_stuck(broker, "q")
     stuck.send(0, commands.Connection.Close(200, "done", 0, 0))
     wait_until(lambda: connection_count(broker) == 1, "the stuck client is dropped", timeout_s=10.0)
+
+
+@pytest.mark.parametrize("by_get", [False, True])
+def test_a_large_output_is_written_in_slices_and_in_order(
+    by_get: bool, either_broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITE_BYTES_PER_TURN", 10_000)
+    publisher, reader = connect(either_broker), connect(either_broker)
+    publisher.declare(1, "q")
+    bodies = [bytes([number]) * size for number, size in enumerate((300_000, 5, 900_000, 0, 140_000, 1))]
+    for each in bodies:
+        publisher.publish(1, "q", each)
+    publisher.barrier(1)
+    if by_get:
+        reader.send(1, *[commands.Basic.Get(0, "q") for _ in bodies])
+    else:
+        reader.consume(1, "q")
+    assert reader.bodies(len(bodies)) == bodies
+    reader.barrier(1)
+    publisher.publish(1, "q", b"afterwards")
+    if by_get:
+        reader.send(1, commands.Basic.Get(0, "q"))
+    assert reader.bodies(1) == [b"afterwards"]
+
+
+def test_a_large_output_that_is_not_read_does_not_stop_the_end(
+    either_broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITE_BYTES_PER_TURN", 10_000)
+    publisher, reader = connect(either_broker), connect(either_broker, receive_buffer_bytes=SMALL_WINDOW)
+    publisher.declare(1, "q")
+    reader.consume(1, "q")
+    publisher.publish(1, "q", b"x" * 8_000_000)
+    wait_until(lambda: output_bytes(either_broker) > 0, "some of it waits for the client")
+    reader.drop()
+    wait_until(lambda: broker_depth(either_broker) == 1, "the message is back")
+
+
+def broker_depth(broker: Broker) -> int:
+    return broker.queue_depth("q")

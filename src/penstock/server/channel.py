@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -79,7 +80,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_error: ChannelException | None = None
         self._content_size = 0
         self._content_received = 0
-        self._content_parts: list[bytes] = []
+        self._content: BytesIO | None = None
         # What the connection counts for them.
         self._content_cost = 0
 
@@ -199,7 +200,10 @@ class Channel(ConfirmSink, ReplyReceiver):
             cost = len(payload) + limits.CONTENT_PART_OVERHEAD_BYTES
             self.connection.count_partial(cost)
             self._content_cost += cost
-            self._content_parts.append(payload)
+            # Copied as it comes, and not all at once when it is whole.
+            if self._content is None:
+                self._content = BytesIO()
+            self._content.write(payload)
         if self._content_received == self._content_size:
             self._finish_content()
 
@@ -209,7 +213,10 @@ class Channel(ConfirmSink, ReplyReceiver):
         route, prepared = self._content_route, self._content_prepared
         assert route is not None
         assert prepared is not None
-        body = b"".join([*self._content_parts, FRAME_END])
+        body = FRAME_END
+        if self._content is not None:
+            self._content.write(FRAME_END)
+            body = self._content.getvalue()
         self._drop_content()
         if prepared.version != self.connection.vhost.topology_version:
             prepared = route.prepare(prepared.properties)
@@ -222,7 +229,7 @@ class Channel(ConfirmSink, ReplyReceiver):
         self._content_error = None
         self.connection.count_partial(-self._content_cost)
         self._content_cost = 0
-        self._content_parts = []
+        self._content = None
 
     # --- delivering ---------------------------------------------------------------------------------
 

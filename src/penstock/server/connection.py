@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         self.client_properties: dict[str, object] = {}
         self.capabilities: dict[str, object] = {}
         # Output of this turn, in order.
-        self.out: list[bytes] = []
+        self.out: list[frames.Piece] = []
         self._out_bytes = 0
         self._flush_due = False
         self._transport: asyncio.Transport | None = None
@@ -90,6 +90,8 @@ class Connection(asyncio.Protocol):
         # The reader leaves what it has where it is.
         self.parsing_stopped = False
         self._writable = True
+        # More output has gathered than is written in one turn.
+        self._is_draining = False
         self._partial_bytes = 0
         self.definition_answers = DefinitionAnswers(self)
         # Channels with notified consumers, in the order of their turn; whether the scheduler knows.
@@ -152,12 +154,15 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable = True
+        if self._is_draining:
+            self._flush_later()
+            return
         self._update_interest()
         self.resume_parsing(OUTPUT)
 
     def is_writable(self) -> bool:
         """False while the client does not read: its consumers are not interested then."""
-        return self._writable and not self.closing
+        return self._writable and not self._is_draining and not self.closing
 
     def _update_interest(self) -> None:
         for channel in self.channels.values():
@@ -236,7 +241,9 @@ class Connection(asyncio.Protocol):
         self.send_raw(frames.method_frame(channel, method.encode()))
 
     def send_content(self, channel: int, properties: bytes, body: bytes) -> None:
-        self.send_raw(frames.content_frames(channel, properties, body, self.frame_bytes_max))
+        pieces = frames.content_pieces(channel, properties, body, self.frame_bytes_max)
+        self.out += pieces
+        self.sent_bytes(len(properties) + len(body))
 
     def send_raw(self, data: bytes) -> None:
         self.out.append(data)
@@ -246,10 +253,14 @@ class Connection(asyncio.Protocol):
         """Something was put on `out`."""
         self._out_bytes += count
         if not self._flush_due:
+            self._flush_later()
+        elif self._out_bytes > OUT_BYTES_FLUSH and not self._is_draining:
+            self._write()
+
+    def _flush_later(self) -> None:
+        if not self._flush_due:
             self._flush_due = True
             self.server.scheduler.flush_soon(self)
-        elif self._out_bytes > OUT_BYTES_FLUSH:
-            self._write()
 
     def confirms_ready(self, channel: Channel) -> None:
         self._confirming.append(channel)
@@ -272,6 +283,9 @@ class Connection(asyncio.Protocol):
         out = self.out
         if not out:
             return
+        if not self.closing and (self._out_bytes > limits.WRITE_BYTES_PER_TURN or self._is_draining):
+            self._write_some()
+            return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         self._out_bytes = 0
@@ -279,9 +293,44 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is not None and not self.is_finished:
             transport.write(data)
-            # A closing connection is read on: see `close_with`.
-            if not self._writable and not self.closing and transport.get_write_buffer_size() > limits.OUTPUT_BYTES_MAX:
-                self.stop_parsing(OUTPUT)
+            self._check_output(transport)
+
+    def _write_some(self) -> None:
+        """Write a part of a large output; the rest follows in later turns, as the client reads."""
+        out = self.out
+        transport = self._transport
+        if transport is None or self.is_finished:
+            out.clear()
+            self._out_bytes = 0
+            return
+        if not self._is_draining:
+            self._is_draining = True
+            self._update_interest()
+        if self._writable:
+            size = count = 0
+            while count < len(out) and size < limits.WRITE_BYTES_PER_TURN:
+                size += len(out[count])
+                count += 1
+            data = b"".join(out[:count])
+            del out[:count]
+            self._out_bytes = max(0, self._out_bytes - size) if out else 0
+            self._heartbeat.spoke()
+            transport.write(data)
+        self._check_output(transport)
+        if not out:
+            self._is_draining = False
+            if self._writable:
+                self._update_interest()
+                self.resume_parsing(OUTPUT)
+        elif self._writable:
+            self._flush_later()
+
+    def _check_output(self, transport: asyncio.Transport) -> None:
+        """Do not read a client that does not read. A closing connection is read on: see `close_with`."""
+        if self._writable or self.closing:
+            return
+        if transport.get_write_buffer_size() + self._out_bytes > limits.OUTPUT_BYTES_MAX:
+            self.stop_parsing(OUTPUT)
 
     # --- work -----------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class DeliveryEncoder:
         self._tag = b"%c%b" % (len(tag), tag)
         self._frame_bytes_max = frame_bytes_max
 
-    def encode(self, out: list[bytes], entries: list[Entry], first_tag: int, redelivered: bool) -> int:
+    def encode(self, out: list[frames.Piece], entries: list[Entry], first_tag: int, redelivered: bool) -> int:
         """Append the frames of the entries to `out`; return about how many bytes they have."""
         last_envelope: Envelope | None = None
         last_address = b""
@@ -66,8 +66,8 @@ class DeliveryEncoder:
                 fixed = len(head) + len(middle) + 8 + size
             total += fixed
             if size > one_frame_max:
-                split = frames.split_body(self._channel, body, self._frame_bytes_max)
-                out += (head, tag.to_bytes(8, "big"), middle, split)
+                out += (head, tag.to_bytes(8, "big"), middle)
+                out += frames.body_pieces(self._channel, body, self._frame_bytes_max)
             elif size == 1:
                 out += (head, tag.to_bytes(8, "big"), middle)
             else:

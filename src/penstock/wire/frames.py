@@ -27,6 +27,9 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 # Class 60 and weight 0, the start of every content header.
 CONTENT_HEADER_START: Final = b"\x00\x3c\x00\x00"
+# What is to be written, in order.
+Piece = bytes | memoryview
+
 # Class, weight and body size stand before the properties in a content header.
 CONTENT_HEADER_BYTES: Final = 12
 
@@ -52,23 +55,29 @@ def body_frame_head(channel: int, size: int) -> bytes:
 
 def content_frames(channel: int, properties: bytes, body: bytes, frame_bytes_max: int) -> bytes:
     """Header frame and body frames of a message; `body` ends with FRAME-END (invariant 2)."""
+    return b"".join(content_pieces(channel, properties, body, frame_bytes_max))
+
+
+def content_pieces(channel: int, properties: bytes, body: bytes, frame_bytes_max: int) -> list[Piece]:
+    """The same in pieces. The body is not copied."""
     size = len(body) - 1
     head = header_frame(channel, size, properties)
     if size == 0:
-        return head
+        return [head]
     if size <= frame_bytes_max - limits.FRAME_OVERHEAD_BYTES:
-        return head + body_frame_head(channel, size) + body
-    return head + split_body(channel, body, frame_bytes_max)
+        return [head, body_frame_head(channel, size), body]
+    return [head, *body_pieces(channel, body, frame_bytes_max)]
 
 
-def split_body(channel: int, body: bytes, frame_bytes_max: int) -> bytes:
-    """The body frames of a body that does not fit into one."""
+def body_pieces(channel: int, body: bytes, frame_bytes_max: int) -> list[Piece]:
+    """The body frames of a body that does not fit into one, in pieces. The body itself is not copied."""
     size = len(body) - 1
     step = frame_bytes_max - limits.FRAME_OVERHEAD_BYTES
-    pieces: list[bytes] = []
+    pieces: list[Piece] = []
+    view = memoryview(body)
     for start in range(0, size, step):
-        part = body[start : min(start + step, size)]
-        pieces.append(body_frame_head(channel, len(part)))
-        pieces.append(part)
+        stop = min(start + step, size)
+        pieces.append(body_frame_head(channel, stop - start))
+        pieces.append(view[start:stop])
         pieces.append(b"\xce")
-    return b"".join(pieces)
+    return pieces
