@@ -126,6 +126,30 @@ class ConfirmToken:
         """A queue could not keep the run: the publisher gets a nack."""
 
 
+def settle_all(tokens: Sequence[ConfirmToken]) -> None:
+    """Settle each token, whatever becomes of the others; then raise the first error, if there was one."""
+    first: Exception | None = None
+    for token in tokens:
+        try:
+            token.settle()
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def refuse_all(tokens: Sequence[ConfirmToken]) -> None:
+    """Refuse each token, whatever becomes of the others; then raise the first error, if there was one."""
+    first: Exception | None = None
+    for token in tokens:
+        try:
+            token.refuse()
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
 # What a backing queue holds for each message: (envelope, body with FRAME-END, props or None).
 Entry = tuple[Envelope, bytes, MessageProps | None]
 

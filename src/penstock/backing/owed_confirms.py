@@ -20,7 +20,7 @@ from typing import final
 from penstock.backing.backing_queue import AsyncCallback, BackingQueue
 from penstock.journal.journal import Journal
 from penstock.journal.place import BatchPlace
-from penstock.message import ConfirmToken
+from penstock.message import ConfirmToken, refuse_all
 
 
 @final
@@ -78,8 +78,7 @@ class OwedConfirms:
         if durable:
             self._due.extend(waiting.tokens)
             return
-        for token in waiting.tokens:
-            token.refuse()
+        refuse_all(waiting.tokens)
 
     def give_up(self) -> None:
         """The queue is deleted: what waits is due."""

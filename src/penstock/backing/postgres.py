@@ -58,7 +58,7 @@ from penstock.backing.postgres_held import PgHeld
 from penstock.backing.postgres_link import Answered, PgDoor, Purged, PutRow
 from penstock.backing.postgres_looks import Shown
 from penstock.errors import ChannelException
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, refuse_all
 
 # Names the implementation, also where there is no object of it.
 KIND: Final = "postgres"
@@ -177,9 +177,10 @@ class PgBackingQueue(BackingQueue):
         self._is_left = True
         owed = list(self._owed)
         self._owed.clear()
-        for token in owed:
-            token.refuse()
-        self._door.leave()
+        try:
+            refuse_all(owed)
+        finally:
+            self._door.leave()
 
     def terminate(self) -> bytes:
         held = self._held

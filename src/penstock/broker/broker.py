@@ -23,7 +23,7 @@ from penstock.broker.queue_backings import QueueBackings
 from penstock.broker.restore import read_definitions, restore_vhost, whole_vhost
 from penstock.broker.users import Permission, User, Users
 from penstock.broker.vhost import VHost
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock, SteadyClock, SystemClock
 from penstock.config import Config
 from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
@@ -46,7 +46,7 @@ class Broker:
     ) -> None:
         """With a store that is not open yet it is opened, and what it holds is restored; raises StartupError."""
         self.config = config
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = SteadyClock(clock or SystemClock())
         self.expiries = ExpirySchedule()
         self.users = Users()
         self.vhosts: dict[str, VHost] = {}

@@ -57,7 +57,7 @@ class DeadLetterExchange(DeadLetters):
         envelope = stretch[0][1][0]
         if self._own_headers:
             envelope = without_headers(envelope, self._own_headers)
-        now_s = self._vhost.clock.wall_ms() // 1000
+        now_s = self._vhost.clock.date_ms() // 1000
         letter = dead_letter_envelope(envelope, grave.name, reason, now_s, self._exchange, self._routing_key)
         queues, is_dropped = self._targets(envelope, headers_of(letter))
         if queues:

@@ -32,7 +32,7 @@ from penstock.backing.nothing_yet import NOTHING_YET
 from penstock.backing.outcomes import DROPPED, MOVED, REASON_NONE, THE_QUEUE
 from penstock.clock import Clock
 from penstock.fields import Table
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, refuse_all, settle_all
 from penstock.queues.bury_again import BuryAgain
 from penstock.queues.consumer_manager import NO_CONSUMERS, Availability, ConsumerManager
 from penstock.queues.dead_letters import Dead, DeadLetters, outcome_of_dropped, reason_number
@@ -269,8 +269,10 @@ class Holding(Availability):
         if expiration_ms == 0:
             # It reaches a consumer that waits for it now, or nobody.
             self._expiry.is_suspended = True
-            self.serve_waiting(self.ready_count())
-            self._expiry.is_suspended = False
+            try:
+                self.serve_waiting(self.ready_count())
+            finally:
+                self._expiry.is_suspended = False
         return first_seq_id
 
     def serve_waiting(self, count_max: int) -> None:
@@ -338,10 +340,11 @@ class Holding(Availability):
     def settle_confirms(self) -> None:
         """Tell publishers what the backing has made safe."""
         unconfirmed = self._unconfirmed
-        for token in self.backing.drain_confirmed():
-            if unconfirmed:
+        tokens = self.backing.drain_confirmed()
+        if unconfirmed:
+            for token in tokens:
                 unconfirmed.pop(token, None)
-            token.settle()
+        settle_all(tokens)
         if unconfirmed and self.backing.needs_timeout() != TIMEOUT_TIMED:
             # It owes nobody anything: the rest was refused, and told so.
             unconfirmed.clear()
@@ -565,8 +568,7 @@ class Holding(Availability):
         self.deleted = False
         self.crashed = True
         unconfirmed, self._unconfirmed = self._unconfirmed, {}
-        for token in unconfirmed:
-            token.refuse()
+        refuse_all(list(unconfirmed))
 
 
 def _refuse(confirm: ConfirmToken | None) -> None:

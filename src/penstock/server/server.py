@@ -300,6 +300,16 @@ class Server:
             self._block(connection)
 
     def _check_alarms(self) -> None:
+        """Look at the alarms, and look again after a while, whatever this look comes to."""
+        try:
+            self._look_at_alarms()
+        finally:
+            if self._alarm_timer is not None:
+                self._alarm_timer.cancel()
+            self._received_bytes = 0
+            self._alarm_timer = self.loop.call_later(limits.MEMORY_CHECK_S, self._check_alarms)
+
+    def _look_at_alarms(self) -> None:
         broker = self.broker
         was_alarmed = broker.is_alarmed
         for alarm in broker.alarms:
@@ -315,10 +325,6 @@ class Server:
                         self._block(connection)
         broker.tend_memory()
         self._tend_descriptors()
-        if self._alarm_timer is not None:
-            self._alarm_timer.cancel()
-        self._received_bytes = 0
-        self._alarm_timer = self.loop.call_later(limits.MEMORY_CHECK_S, self._check_alarms)
 
     def received(self, size: int) -> None:
         """A client has sent so many bytes. After many, memory is looked at: a lot can arrive between two timers."""
@@ -368,11 +374,14 @@ class Server:
             # What expires may be moved, and moves would be gathered without end.
             self._expiry_timer = self.loop.call_later(limits.DISK_BEHIND_S, self._expire)
             return
-        self.broker.expiries.run_due(self.broker.clock.wall_ms())
-        if self.flow.is_holding():
-            # A queue may have room again, and nothing else may happen that leads to a turn.
-            self.flow.release()
-        self.arm_expiry()
+        try:
+            self.broker.expiries.run_due(self.broker.clock.wall_ms())
+            if self.flow.is_holding():
+                # A queue may have room again, and nothing else may happen that leads to a turn.
+                self.flow.release()
+        finally:
+            # One that fails keeps nobody else from its time.
+            self.arm_expiry()
 
 
 def _listen_advice(error: OSError) -> str:
