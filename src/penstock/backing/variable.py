@@ -90,8 +90,9 @@ class VariableBackingQueue(VariableSettling):
         self.tail.forget_counts()
         self.aside.clear()
         self._owed.give_up()
-        # The way back from the zones: without it the queue is freed by reference counting.
+        # The ways back from the zones: without them the queue is freed by reference counting.
         self.zones.lost = _nothing_lost
+        self.zones.unreadable = _nothing_unreadable
         self.terminated = True
         if self.durable:
             self._journal.forget_queue(self.queue_no)
@@ -309,6 +310,10 @@ class VariableBackingQueue(VariableSettling):
 
 def _nothing_lost(status: MsgStatus) -> None:
     """A deleted queue has nothing to lose."""
+
+
+def _nothing_unreadable(status: MsgStatus, error: OSError) -> None:
+    """A deleted queue has nothing to read."""
 
 
 def _put_aside_back(queue: BackingQueue) -> None:
