@@ -291,8 +291,8 @@ def test_put_and_queues_show_what_is_there(penstock_url: str) -> None:
     assert json.loads(later.stdout)["id"] != first.stdout.strip()
     listed = run_command("queues", "--json", PENSTOCK_URL=penstock_url)
     stats: dict[str, Any] = json.loads(listed.stdout)
-    assert (stats["queue"], stats["ready"], stats["scheduled"]) == ("mail", 1, 1)
-    assert "ready=1" in run_command("queues", PENSTOCK_URL=penstock_url).stdout
+    assert (stats["queue"], stats["ready_count"], stats["scheduled_count"]) == ("mail", 1, 1)
+    assert "ready_count=1" in run_command("queues", PENSTOCK_URL=penstock_url).stdout
     with Session(penstock_url) as session:
         message = session.consumer_for("mail").reserve(wait=5)
         assert message is not None

@@ -86,7 +86,7 @@ def work(session: Session, *queues: str, **options: Any) -> Recorder:
 def put(session: Session, queue: str, name: str, *args: Any, **kwargs: Any) -> str:
     call = {"job": f"{SHOP}:{name}", "args": list(args), "kwargs": kwargs}
     with session.producer_for(queue) as producer:
-        return producer.put_json(call)
+        return producer.put_json(call).id
 
 
 @contextmanager

@@ -76,6 +76,7 @@ class SqlConsumer(Actor):
 
     def work(self) -> None:
         with psycopg.connect(self._url, autocommit=True, application_name=f"plain sql {self.name}") as connection:
+            connection.execute("SELECT penstock.use_queue(%s)", (self._queue,))
             while not self.stopping.is_set():
                 step = self.random.choice((self._in_two_steps, self._in_a_transaction))
                 if not step(connection):

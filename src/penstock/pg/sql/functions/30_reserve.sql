@@ -119,7 +119,10 @@ BEGIN
         RAISE EXCEPTION 'consumer % is not attached', reserve.consumer USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'It has left, or was taken for gone: attach again, and reserve with the new number.';
     END IF;
-    IF NOT reserve.expired THEN
+    IF NOT reserve.expired AND EXISTS (
+        SELECT 1 FROM {schema}.messages r
+        WHERE r.queue_id = v_queue AND r.state = 0 AND r.expires_at IS NOT NULL AND r.expires_at <= v_now
+    ) THEN
         PERFORM {schema}._finalize_expired(v_queue);
     END IF;
     FOR v_look IN 1..3 LOOP
