@@ -177,6 +177,25 @@ def test_a_checkpoint_waits_for_the_syncer_and_then_goes_on() -> None:
     assert checkpoint_numbers(power_cut(files)) == [1]
 
 
+def test_a_checkpoint_is_not_published_when_the_sync_of_rows_that_it_contains_fails() -> None:
+    """The rows are written and their sync is under way when the queues are taken."""
+    files = new_disk()
+    syncer = LateSyncer()
+    node = open_node(files, tiny_options(checkpoint_bytes=1), syncer=syncer)
+    PlainQueue(node).publish(b"one")
+    node.journal.commit(urgent=True)
+    assert [file.path for file in syncer.requests[0][0]] == ["journal/00000001.pnj"]
+    for _ in range(10):
+        node.end_turn()
+    files.plan.fail(errno.EIO, "fdatasync", "journal")
+    for _ in range(10):
+        if syncer.requests:
+            syncer.answer()
+        node.end_turn()
+    assert node.failed is not None
+    assert checkpoint_numbers(files) == []
+
+
 def test_a_commit_is_not_answered_before_its_own_sync_while_a_checkpoint_syncs() -> None:
     files = new_disk()
     syncer = LateSyncer()
