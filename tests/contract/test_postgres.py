@@ -70,7 +70,7 @@ def test_what_left_the_head_unread_is_noted_in_the_history(backing: OpenBacking,
     fetched = backing.take(1, ack_required=False)
     assert backing.queue.dropwhile(lambda props: True) == 1
     assert dropped is not None
-    seq_ids = [dropped.seq_id, fetched[0][0], dropped.seq_id + 2]
+    seq_ids = [dropped, fetched[0][0], dropped + 2]
     assert [_note_of(sql, seq_id) for seq_id in seq_ids] == ["purged", None, "expired"]
 
 

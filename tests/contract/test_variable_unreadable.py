@@ -121,6 +121,44 @@ def test_fetching_by_number_sets_aside_and_browsing_leaves_out_what_cannot_be_re
     assert numbers(house) == list(range(10))
 
 
+@pytest.mark.parametrize("drop", ["drop", "dropwhile", "purge"])
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_dropped_is_not_read(place: str, drop: str) -> None:
+    house = house_with(place)
+    fail_reads(house, place)
+    queue, reads = house.queue, house.status("disk_reads")
+    if drop == "drop":
+        assert [queue.drop(False) for _ in range(11)] == [*range(10), None]
+    elif drop == "dropwhile":
+        assert queue.dropwhile(lambda props: True) == 10
+    else:
+        assert queue.purge() == 10
+    assert queue.depth() == queue.ready_bytes() == house.status("lost") == 0
+    assert house.status("disk_reads") == reads
+    house.check()
+    house.commit()
+    house.disk.plan.heal()
+    house.kill()
+    assert numbers(house) == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_the_queue_takes_from_the_head_to_keep_it_is_read_when_somebody_wants_it(place: str) -> None:
+    house = house_with(place)
+    fail_reads(house, place)
+    reads = house.status("disk_reads")
+    assert [house.queue.drop(True) for _ in range(3)] == [0, 1, 2]
+    assert (house.queue.pending.ram_count(), house.status("disk_reads")) == (0, reads)
+    house.check()
+    house.disk.plan.heal()
+    shown: list[int] = []
+    house.queue.ackfold(lambda seq_id, entry: shown.append(int(entry[1][:2])), [0, 1, 2])
+    assert shown == [0, 1, 2]
+    assert house.queue.requeue([1, 2]) == 2
+    assert numbers(house) == list(range(1, 10))
+    house.check()
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_purge_takes_what_cannot_be_read_and_so_does_a_deletion(place: str) -> None:
     house = house_with(place)

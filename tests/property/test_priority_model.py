@@ -129,7 +129,7 @@ class PriorityMachine(RuleBasedStateMachine):
     def drop(self, ack_required: bool) -> None:
         dropped = self.bq.drop(ack_required)
         head = self.ready()[:1]
-        assert [message.seq_id for message in head] == ([] if dropped is None else [dropped.seq_id])
+        assert [message.seq_id for message in head] == ([] if dropped is None else [dropped])
         self.take(head, ack_required)
 
     @rule(now_ms=st.sampled_from([10, 20, 30]), fetching=st.booleans())

@@ -85,17 +85,6 @@ class Recovery:
         self.terms = terms
 
 
-@final
-class DropResult:
-    """A message that was dropped from the head, without its body having been read."""
-
-    __slots__ = ("envelope", "seq_id")
-
-    def __init__(self, seq_id: int, envelope: Envelope) -> None:
-        self.seq_id = seq_id
-        self.envelope = envelope
-
-
 class BackingQueue(ABC):
     """One queue's messages."""
 
@@ -212,15 +201,16 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
-        """Like a fetch of one message by the queue itself, without reading its body.
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> int | None:
+        """Take the message at the head for the queue itself; its seq_id, None when nothing is ready.
 
+        Nothing of the message is read from disk: one that is damaged, or cannot be read now, goes like any other.
         Without `ack_required` it is gone, for the outcome and reason given.
         """
 
     @abstractmethod
     def dropwhile(self, predicate: PropsPredicate) -> int:
-        """Remove messages from the head while the predicate says so; return how many.
+        """Remove messages from the head while the predicate says so; return how many. None is read from disk.
 
         They have expired. The first message that stays is at the head as before.
         """

@@ -35,7 +35,6 @@ from penstock.backing.backing_queue import (
     TIMEOUT_NONE,
     TIMEOUT_TIMED,
     BackingQueue,
-    DropResult,
     EntryVisitor,
     FoldVisitor,
     PropsPredicate,
@@ -259,9 +258,9 @@ class PgBackingQueue(BackingQueue):
     def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
         return self._held.fetch_at(seq_ids)
 
-    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> int | None:
         run = self._held.fetch(1, 0, ack_required, outcome_note(outcome, reason))
-        return None if run is None else DropResult(run.first_seq_id, run.entries[0][0])
+        return None if run is None else run.first_seq_id
 
     def dropwhile(self, predicate: PropsPredicate) -> int:
         dropped = 0

@@ -43,7 +43,6 @@ from penstock.backing.backing_queue import (
     BackingQueue,
     BackingQueues,
     BackingWork,
-    DropResult,
     EntryVisitor,
     FoldVisitor,
     PropsPredicate,
@@ -190,12 +189,11 @@ class PriorityBackingQueue(BackingQueue):
                     found[base | seq_id] = entry
         return [(seq_id, found[seq_id]) for seq_id in wanted if seq_id in found]
 
-    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> int | None:
         for base, backing in self._levels.open:
             dropped = backing.drop(ack_required, outcome, reason)
             if dropped is not None:
-                dropped.seq_id |= base
-                return dropped
+                return base | dropped
         return None
 
     def dropwhile(self, predicate: PropsPredicate) -> int:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.backing import zone_views
-from penstock.backing.backing_queue import DropResult, EntryVisitor, PropsPredicate
+from penstock.backing.backing_queue import EntryVisitor, PropsPredicate
 from penstock.backing.msg_status import MsgStatus
 from penstock.backing.outcomes import DROPPED, NO_ACTOR, REASON_EXPIRED, REASON_NONE, THE_QUEUE
 from penstock.backing.picking import order_given, pick
@@ -101,38 +101,40 @@ class VariableFetching(VariableBooks):
         else:
             self._gone(status, rows.FETCHED, REASON_NONE, actor)
 
-    def _made_pending(self, status: MsgStatus, entries: list[Entry], actor: int) -> None:
+    def _made_pending(self, status: MsgStatus, entries: list[Entry] | None, actor: int) -> None:
         if status.is_persistent:
             self._journal.settle(rows.DELIVERED, self.queue_no, status.seq_id, status.count, status.size_bytes, actor)
         self.rates.ack_ins += status.count
         self.pending.record(status, entries)
 
-    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
-        if ack_required:
-            run = self.fetch(1, 0, True, THE_QUEUE)
-            return None if run is None else DropResult(run.first_seq_id, run.entries[0][0])
-        zones = self.zones
-        head = head_in_ram(zones) if zones.strays.count else zones.head_in_ram()
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> int | None:
+        head = head_of(self.zones)
         if head is None:
             return None
-        status = zones.take(1)
-        dropped = DropResult(status.seq_id, status.entries()[0][0])
+        status = self._take_unread(head, 1)
         self._handed_out(status)
-        self._gone(status, outcome, reason)
-        return dropped
+        seq_id = status.seq_id
+        if ack_required:
+            self._made_pending(status, None if status.msg is None else status.entries(), THE_QUEUE)
+        else:
+            self._gone(status, outcome, reason)
+        return seq_id
+
+    def _take_unread(self, head: MsgStatus, count: int) -> MsgStatus:
+        """Remove messages from the front of the run at the head, be it a stray or not, wherever their bodies are."""
+        strays = self.zones.strays
+        if strays.count and head.seq_id in strays:
+            return strays.take_back(range(head.seq_id, head.seq_id + count))[0]
+        return self.zones.take(count)
 
     def dropwhile(self, predicate: PropsPredicate) -> int:
         dropped = 0
-        zones = self.zones
         while True:
-            head = head_of(zones)
+            head = head_of(self.zones)
             # All messages of a run expire together.
             if head is None or not predicate(self.head_props()):
                 return dropped
-            if zones.strays.count and head.seq_id in zones.strays:
-                status = zones.strays.take_back(range(head.seq_id, head.seq_id + head.count))[0]
-            else:
-                status = zones.take(head.count)
+            status = self._take_unread(head, head.count)
             dropped += status.count
             self.rates.outs += status.count
             self._gone(status, rows.EXPIRED, REASON_EXPIRED)

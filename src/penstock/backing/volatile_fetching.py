@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from heapq import heappop
 from typing import Final
 
-from penstock.backing.backing_queue import DropResult, EntryVisitor, PropsPredicate
+from penstock.backing.backing_queue import EntryVisitor, PropsPredicate
 from penstock.backing.outcomes import DROPPED, NO_ACTOR, REASON_NONE
 from penstock.backing.volatile_publishing import VolatilePublishing
 from penstock.message import Entry, MessageProps, Run, large_properties_bytes
@@ -172,11 +172,9 @@ class VolatileFetching(VolatilePublishing):
         self._older_ids = sorted(self._older)
         self._older_sorted = True
 
-    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> DropResult | None:
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> int | None:
         run = self.fetch(1, 0, ack_required)
-        if run is None:
-            return None
-        return DropResult(run.first_seq_id, run.entries[0][0])
+        return None if run is None else run.first_seq_id
 
     def dropwhile(self, predicate: PropsPredicate) -> int:
         dropped = 0
