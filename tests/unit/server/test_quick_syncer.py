@@ -11,7 +11,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.files import File
 from penstock.journal.syncer import SyncDone, Syncer
-from penstock.server.quick_syncer import QUICK_S, RELUCTANT_S, QuickSyncer
+from penstock.server.quick_syncer import HANDED_OVER_QUICK_S, QUICK_ROW, QUICK_S, RELUCTANT_S, QuickSyncer
 from penstock.sim_files import FaultPlan, SimFiles, Survival
 
 
@@ -44,16 +44,39 @@ class House:
     def ask(self) -> None:
         self.syncer.submit_small([self.file], self.answers.append)
 
+    def answer_after(self, seconds: float) -> None:
+        """Ask for a sync that is done elsewhere, and answer it after this time."""
+        asked = len(self.elsewhere.asked)
+        self.ask()
+        assert len(self.elsewhere.asked) == asked + 1
+        self.clock.advance(seconds)
+        self.elsewhere.asked[-1](None)
+
+    def is_quick(self) -> bool:
+        """Whether the next small batch is synced on the spot."""
+        asked = len(self.elsewhere.asked)
+        self.ask()
+        return len(self.elsewhere.asked) == asked
+
 
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> House:
     return House(monkeypatch)
 
 
-def test_a_small_batch_is_synced_on_the_spot(house: House) -> None:
-    house.ask()
-    assert house.answers == [None]
-    assert house.elsewhere.asked == []
+def test_a_small_batch_is_synced_on_the_spot_when_the_disk_has_shown_that_it_is_quick(house: House) -> None:
+    assert not house.is_quick()
+    house.answer_after(HANDED_OVER_QUICK_S)
+    assert house.is_quick()
+    assert house.answers == [None, None]
+
+
+def test_a_disk_that_is_always_slow_never_holds_up_the_loop(house: House) -> None:
+    house.sync_does(lambda: pytest.fail("synced on the spot"))
+    for _ in range(10):
+        house.answer_after(HANDED_OVER_QUICK_S * 2)
+        house.clock.advance(RELUCTANT_S)
+    assert house.answers == [None] * 10
 
 
 def test_every_file_of_a_small_batch_is_synced() -> None:
@@ -64,8 +87,12 @@ def test_every_file_of_a_small_batch_is_synced() -> None:
     for file in files:
         file.pwrite([file.path.encode()], 0)
     answers: list[OSError | None] = []
-    QuickSyncer(Elsewhere(), ManualClock()).submit_small(files, answers.append)
-    assert answers == [None]
+    elsewhere = Elsewhere()
+    syncer = QuickSyncer(elsewhere, ManualClock())
+    syncer.submit_small([], answers.append)
+    elsewhere.asked[0](None)
+    syncer.submit_small(files, answers.append)
+    assert answers == [None, None]
     left = disk.crash(Random(0).randrange)
     assert [left.open(file.path).pread(100, 0) for file in files] == [file.path.encode() for file in files]
 
@@ -76,22 +103,37 @@ def test_an_ordinary_batch_is_synced_elsewhere(house: House) -> None:
     assert len(house.elsewhere.asked) == 1
 
 
-def test_a_slow_disk_gets_no_more_of_the_loops_time_for_a_while(house: House) -> None:
+def test_a_slow_sync_on_the_spot_is_the_last_one_for_a_while_that_doubles(house: House) -> None:
+    house.answer_after(0.0)
     house.sync_does(lambda: house.clock.advance(QUICK_S * 2))
-    house.ask()
-    assert house.answers == [None]
-    house.clock.advance(RELUCTANT_S * 0.9)
-    house.ask()
-    assert len(house.elsewhere.asked) == 1
-    house.clock.advance(RELUCTANT_S * 0.2)
-    house.ask()
-    assert house.answers == [None, None]
+    pause_s = RELUCTANT_S
+    for _ in range(3):
+        assert house.is_quick()
+        house.clock.advance(pause_s * 0.9)
+        house.answer_after(0.0)
+        assert not house.is_quick()
+        house.clock.advance(pause_s * 0.2)
+        house.answer_after(0.0)
+        pause_s *= 2
+
+
+def test_after_many_quick_syncs_a_slow_one_is_an_exception_again(house: House) -> None:
+    house.answer_after(0.0)
+    for _ in range(5):
+        house.sync_does(lambda: house.clock.advance(QUICK_S * 2))
+        assert house.is_quick()
+        house.clock.advance(RELUCTANT_S)
+        house.answer_after(0.0)
+        house.sync_does(lambda: None)
+        for _ in range(QUICK_ROW):
+            assert house.is_quick()
 
 
 def test_an_error_is_passed_on(house: House) -> None:
     def fail() -> None:
         raise OSError(EIO, "no")
 
+    house.answer_after(0.0)
     house.sync_does(fail)
     house.ask()
     assert [error.errno for error in house.answers if error is not None] == [EIO]
