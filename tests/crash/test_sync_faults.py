@@ -20,6 +20,9 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the broker's own processes are found through Linux's /proc"),
 ]
 
+# No segment of the journal is larger.
+SEGMENTS_MAX_MIB = 200
+
 # Both are what os.pwritev may be.
 WRITES = "pwritev,pwritev2"
 
@@ -127,3 +130,28 @@ def test_a_sync_that_hangs_holds_confirms_and_nothing_else(tmp_path: Path) -> No
         reader.close()
         broker.kill()
     check_restart(tmp_path, publisher)
+
+
+def test_the_loop_never_syncs_on_a_slow_disk(tmp_path: Path) -> None:
+    """New segments of the journal, large bodies and definitions: all of it is synced by the process that syncs."""
+    prefix = inject(tmp_path, "fsync,fdatasync", "delay_exit=5000")
+    data = tmp_path / "data"
+    trace = tmp_path / "strace.log"
+    with BrokerProcess(data, tmp_path / "broker.log", prefix=prefix).wait_until_ready() as broker:
+        (syncing,) = broker.children()
+        started = len(trace.read_text().splitlines())
+        publisher = Ledger(broker)
+        for _ in range(20):
+            # One that waits alone for its confirm is what may be synced on the spot.
+            publisher.publish(1)
+        for _ in range(SEGMENTS_MAX_MIB):
+            publisher.publish(10, 100_000)
+            publisher.publish(250, 3_900)
+            if len(list((data / "journal").iterdir())) > 1:
+                break
+        else:
+            pytest.fail("the journal has one segment still: the test proves nothing")
+        syncs = trace.read_text().splitlines()[started:]
+        broker.kill()
+    assert len(syncs) > 20
+    assert not [line for line in syncs if line.split()[0] != str(syncing)]
