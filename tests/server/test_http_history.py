@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -23,6 +24,7 @@ import pika
 import pytest
 
 from penstock.broker.users import Permission
+from penstock.clock import ManualClock
 from penstock.config import Config, UserConfig
 from penstock.errors import StartupError
 from penstock.history.endpoint import Access
@@ -30,6 +32,7 @@ from penstock.history.http_log import HttpLog
 from penstock.journal.rows import FORGET, GONE_KINDS, PUBLISHED
 from penstock.server import http_uvicorn
 from penstock.server.http_answers import BrokerAnswers, is_loopback
+from penstock.server.login_guard import LoginGuard
 from penstock.testing import Broker
 from tests.history.naive_reader import events_of
 from tests.history.small_broker import PERSISTENT, basic, channel_of, http_broker, http_port, publish, wait_for_all
@@ -163,13 +166,37 @@ def test_a_user_without_all_rights_in_every_vhost_is_forbidden(tmp_path: Path) -
 
 
 def test_guest_is_let_in_from_this_machine_alone(broker: Broker) -> None:
-    answers = broker.call(lambda server: BrokerAnswers(server.broker))
-    assert answers.access("guest", b"guest", "127.0.0.1") is Access.GRANTED
-    assert answers.access("guest", b"guest", "::1") is Access.GRANTED
-    assert answers.access("guest", b"guest", "::ffff:127.0.0.1") is Access.GRANTED
+    answers = broker.call(lambda server: BrokerAnswers(server.broker, LoginGuard(ManualClock(), 0.0)))
+
+    def access(peer: str) -> Access:
+        return asyncio.run(answers.access("guest", b"guest", peer))
+
+    assert access("127.0.0.1") is Access.GRANTED
+    assert access("::1") is Access.GRANTED
+    assert access("::ffff:127.0.0.1") is Access.GRANTED
     for peer in ("192.0.2.1", "2001:db8::1", "", "fe80::1%eth0", "localhost", "127.0.0.1, 192.0.2.1"):
-        assert answers.access("guest", b"guest", peer) is Access.UNKNOWN
+        assert access(peer) is Access.UNKNOWN
     assert not is_loopback("::ffff:192.0.2.1")
+
+
+def test_guesses_wait_behind_each_other_for_a_user_at_an_address(broker: Broker) -> None:
+    clock = ManualClock()
+    guard = LoginGuard(clock, 1.0)
+    answers = broker.call(lambda server: BrokerAnswers(server.broker, guard))
+
+    async def guess() -> None:
+        assert await answers.access("guest", b"wrong", "127.0.0.1") is Access.UNKNOWN
+        assert guard.wait_s("127.0.0.1", "guest") == 1.0
+        assert guard.wait_s("127.0.0.2", "guest") == 0.0
+        second = asyncio.create_task(answers.access("guest", b"guest", "::ffff:127.0.0.1"))
+        await asyncio.sleep(0)
+        assert not second.done()
+        assert guard.wait_s("127.0.0.1", "guest") == 2.0
+        clock.advance(3.0)
+        assert await second is Access.GRANTED
+        assert guard.wait_s("127.0.0.1", "guest") == 0.0
+
+    asyncio.run(guess())
 
 
 def test_headers_of_a_proxy_change_nothing(broker: Broker) -> None:

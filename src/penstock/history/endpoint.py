@@ -16,7 +16,7 @@ import base64
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from enum import Enum
@@ -68,7 +68,7 @@ class NoSuchQueue(Exception):
 
 LogFactory = Callable[[], Log]
 # Name, password, address of the peer.
-Authenticate = Callable[[str, bytes, str], Access]
+Authenticate = Callable[[str, bytes, str], Awaitable[Access]]
 Counters = Callable[[], dict[str, Any]]
 # vhost, queue, from seq, count -> {"messages": […], "next": seq or None, …}, with bytes where the answer has base64.
 Messages = Callable[[str, str, int, int], dict[str, Any]]
@@ -134,7 +134,7 @@ class HistoryEndpoint:
         peer = scope.get("client")
         access = Access.UNKNOWN
         if given is not None:
-            access = self._authenticate(given[0], given[1], peer[0] if peer else "")
+            access = await self._authenticate(given[0], given[1], peer[0] if peer else "")
             if access is Access.UNKNOWN:
                 log.warning("history: user %s was refused", ascii(given[0][:64]))
         if access is Access.UNKNOWN:

@@ -15,6 +15,7 @@ from penstock.errors import AmqpError, channel_error, command_invalid, not_allow
 from penstock.fields import Table
 from penstock.server import auth
 from penstock.server.admission import address_key
+from penstock.server.login_guard import LOOK_AGAIN_S
 from penstock.wire import frames, methods
 from penstock.wire.tables import table_from_python, table_to_python
 
@@ -46,8 +47,6 @@ OPEN = "connection.open"
 REFUSED = "nothing"
 # A login waits for its turn, and nothing may come meanwhile.
 LOGIN = "nothing before the login was looked at"
-# How often a login that waits looks whether it still has to.
-LOOK_AGAIN_S = 0.1
 
 
 class Handshake:

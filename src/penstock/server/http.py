@@ -22,6 +22,7 @@ from penstock.history.endpoint import HistoryEndpoint
 from penstock.history.folder_log import FolderLog
 from penstock.history.log import Log
 from penstock.server.http_answers import BrokerAnswers
+from penstock.server.login_guard import LoginGuard
 
 if TYPE_CHECKING:
     from penstock.server.http_uvicorn import QuietServer
@@ -36,12 +37,12 @@ _STARTED_S: Final = 0.01
 class HttpDoor:
     """Listens for HTTP while the broker runs."""
 
-    def __init__(self, config: Config, broker: Broker, connections_max: int) -> None:
+    def __init__(self, config: Config, broker: Broker, guard: LoginGuard, connections_max: int) -> None:
         assert config.http_port is not None
         self._host = config.http_host or config.host
         self._wanted_port = config.http_port
         self._connections_max = connections_max
-        answers = BrokerAnswers(broker)
+        answers = BrokerAnswers(broker, guard)
         self._endpoint = HistoryEndpoint(
             _log_factory(config.data_dir),
             answers.access,

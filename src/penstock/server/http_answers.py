@@ -1,12 +1,14 @@
 """What HTTP asks of the broker itself: who may come in, the counters of the queues, the messages in a queue.
 
-All calls are made on the broker's loop and return within one turn.
+All calls are made on the broker's loop. They return within one turn, but for a login that has to wait because
+passwords were guessed.
 
 What this does not do: HTTP, or bytes of the journal.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from typing import Any, Final
 
@@ -17,6 +19,8 @@ from penstock.broker.call_errors import CallError, find_queue
 from penstock.broker.message_walk import HELD, Seen, Walk
 from penstock.history.endpoint import Access, NoSuchQueue
 from penstock.history.indexing import parse_queue_label
+from penstock.server.admission import address_key
+from penstock.server.login_guard import LOOK_AGAIN_S, LoginGuard
 
 # Of one page: in base64 these are 4 MiB.
 PAGE_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -25,19 +29,33 @@ PAGE_BYTES_MAX: Final = 3 * 1024 * 1024
 class BrokerAnswers:
     """One broker, asked over HTTP."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, guard: LoginGuard) -> None:
         self._broker = broker
+        self._guard = guard
 
-    def access(self, name: str, password: bytes, peer: str) -> Access:
+    async def access(self, name: str, password: bytes, peer: str) -> Access:
         """History shows everything, so it is for those who may do everything."""
+        address = address_key(peer)
+        await self._wait_for_turn(address, name)
         user = self._broker.users.authenticate(name, password)
         if user is None or (user.loopback_only and not is_loopback(peer)):
+            self._guard.refused(address, name)
             return Access.UNKNOWN
+        self._guard.succeeded(address, name)
         for vhost in self._broker.vhosts:
             permission = user.permissions.get(vhost)
             if permission is None or not permission.allows_everything():
                 return Access.FORBIDDEN
         return Access.GRANTED
+
+    async def _wait_for_turn(self, address: str, name: str) -> None:
+        """Return when a login may be looked at, or when another one of this user from there has succeeded."""
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + self._guard.wait_s(address, name)
+        if due_s > loop.time():
+            self._guard.take_turn(address, name)
+        while (left_s := due_s - loop.time()) > 0 and self._guard.wait_s(address, name) > 0:
+            await asyncio.sleep(min(left_s, LOOK_AGAIN_S))
 
     def counters(self) -> dict[str, Any]:
         """What the durable queues hold, and the LSN below which the journal's events explain it."""

@@ -14,6 +14,9 @@ from __future__ import annotations
 from penstock import limits
 from penstock.clock import Clock
 
+# How often a login that waits looks whether it still has to.
+LOOK_AGAIN_S = 0.1
+
 # Address, and user; no user: the address as a whole.
 Key = tuple[str, str]
 

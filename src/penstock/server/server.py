@@ -103,7 +103,7 @@ class Server:
             self.parse_turns = ParseTurns(self.loop, self.broker.clock)
             await self._listen()
             if self.config.http_port is not None:
-                self._http = HttpDoor(self.config, self.broker, self.budget.http_connections)
+                self._http = HttpDoor(self.config, self.broker, self.login_guard, self.budget.http_connections)
                 await self._http.start()
         except StartupError:
             await self._close_doors()
