@@ -322,3 +322,58 @@ def test_a_run_that_is_paged_out_and_read_costs_a_few_batches_and_no_index() -> 
     assert house.status("messages_ram") <= 1
     assert (house.status("delta"), house.status("disk_writes")) == (0, 0)
     assert house.numbers() == list(range(10_000))
+
+
+PLACES_OF_BODIES = [(True, 10), (True, 300), (False, 10), (False, 300)]
+
+
+@pytest.mark.parametrize(("persistent", "size"), PLACES_OF_BODIES)
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_what_a_consumer_got_from_the_disk_is_not_kept_in_ram_until_it_acks(
+    persistent: bool, size: int, at_once: int
+) -> None:
+    house = VariableHouse()
+    payloads = [b"%03d" % number + b"x" * (size + number % 3) for number in range(200)]
+    for start in range(0, 200, 20):
+        house.publish(*payloads[start : start + 20], persistent=persistent)
+        house.commit()
+    house.push_alphas(200)
+    taken: list[tuple[int, bytes, bool]] = []
+    while len(taken) < 150:
+        taken.extend(house.fetched(min(at_once, 150 - len(taken))))
+        assert house.queue.pending.ram_count() == house.queue.pending.ram_bytes == 0
+    assert taken == [(number, payloads[number], False) for number in range(150)]
+    assert (house.queue.pending.count, house.queue.pending_bytes()) == (150, sum(map(len, payloads[:150])))
+    shown: list[bytes] = []
+    house.queue.ackfold(lambda seq_id, entry: shown.append(entry[1][:-1]), [149, 3, 4])
+    assert shown == [payloads[149], payloads[3], payloads[4]]
+    assert house.queue.ack(range(50)) == 50
+    reads = house.status("disk_reads")
+    assert house.queue.requeue(range(50, 150)) == 100
+    assert house.status("disk_reads") == reads, "many that come back are read when they are next"
+    house.check()
+    assert house.drain() == payloads[50:]
+
+
+def test_a_single_message_that_comes_back_from_a_consumer_does_not_cost_what_was_read_ahead() -> None:
+    house = VariableHouse()
+    house.publish(*[b"%d" % number for number in range(50)])
+    house.commit()
+    house.push_alphas(50)
+    house.fetch(10)
+    in_ram, reads = house.status("messages_ram"), house.status("disk_reads")
+    assert in_ram == 40
+    assert house.queue.requeue([4]) == 1
+    assert (house.status("messages_ram"), house.status("disk_reads")) == (41, reads + 1)
+    house.check()
+    assert house.numbers() == [4, *range(10, 50)]
+
+
+def test_what_was_never_away_from_ram_is_kept_there_until_it_is_acked() -> None:
+    house = VariableHouse()
+    house.numbered(0, 9)
+    house.fetch(10)
+    assert house.queue.pending.ram_count() == 10
+    assert house.queue.requeue(range(10)) == 10
+    assert house.numbers() == list(range(10))
+    assert house.status("disk_reads") == 0

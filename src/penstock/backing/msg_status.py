@@ -43,6 +43,7 @@ class MsgStatus:
         "is_delivered",
         "is_heavy",
         "is_persistent",
+        "is_read_back",
         "msg",
         "msg_id",
         "msg_in_store",
@@ -95,6 +96,8 @@ class MsgStatus:
         self.sizes: array[int] | None = None
         # Some of the messages in RAM have large properties.
         self.is_heavy = False
+        # The messages in RAM were read from the disk, and can be had from there again.
+        self.is_read_back = False
 
     def ram_bytes(self) -> int:
         """What the messages take in RAM besides their usual overhead: bodies, and properties that are large."""
@@ -107,6 +110,7 @@ class MsgStatus:
         self.msg = entries
         self.start = 0
         self.is_heavy = large_properties_bytes(entries) > 0
+        self.is_read_back = True
 
     def entries(self) -> list[Entry]:
         """The messages; only while they are in RAM. The list is not to be changed."""
@@ -171,7 +175,7 @@ class MsgStatus:
                 self.sizes = array("i", [len(entry[1]) - 1 for entry in self.entries()])
             self.msg = None
             self.start = 0
-            self.is_heavy = False
+            self.is_heavy = self.is_read_back = False
 
     def split_front(self, count: int) -> MsgStatus:
         """Take the first messages out of this run, as a run of their own."""
@@ -230,6 +234,7 @@ class MsgStatus:
         part.is_persistent = self.is_persistent
         part.is_delivered = self.is_delivered
         part.is_heavy = self.is_heavy
+        part.is_read_back = self.is_read_back
         part.msg_in_store = self.msg_in_store
         part.index_on_disk = self.index_on_disk
         part.place = self.place

@@ -1,8 +1,9 @@
 """Messages that were handed out and not settled yet.
 
-What it owns: runs of such messages, as they were fetched (`MsgStatus`, with their bodies while these are in RAM), found
-by the first seq_id of each. Settling a run that was fetched together costs the same for one message and for hundreds;
-settling a part of it cuts the run. Messages in the middle of a run are found through buckets of neighbouring seq_ids.
+What it owns: runs of such messages, as they were fetched (`MsgStatus`, with their bodies while these are in RAM; those
+that a consumer got from the disk are not), found by the first seq_id of each. Settling a run that was fetched together
+costs the same for one message and for hundreds; settling a part of it cuts the run. Messages in the middle of a run are
+found through buckets of neighbouring seq_ids.
 
 Life of the data: `record` at a fetch; `remove` at an ack, `take_back` at a requeue; `evict` when RAM gets scarce.
 A second one of these keeps what came back and found no place among the ready messages (`zones.strays`): `hold`.

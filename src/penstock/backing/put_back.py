@@ -11,7 +11,8 @@ puts it there when it is next, and `retry` tries the right place again.
 
 Invariants
   1. Those of `zones` hold after each run, also after one that could not be placed.
-  2. A body is read only for a place among alphas; behind them a beta stays a beta (C-15).
+  2. A body is read only for a place among alphas; behind them a beta stays a beta (C-15). When many betas come back,
+     alphas that were read from the disk make room for them: they are not read for a place before these.
   3. What has to stand among betas leaves RAM; it is written first if it has to be.
   4. No message that comes in here is lost or pending when the disk fails: it is in its zone, or a stray.
 
@@ -30,9 +31,14 @@ from penstock.backing.zones import Zones
 
 log: Final = logging.getLogger("penstock.store")
 
+# When more betas come back at once than this, what was read ahead leaves RAM, so that they need not be read.
+READ_MAX: Final = 64
+
 
 def put_back(zones: Zones, runs: list[MsgStatus]) -> None:
     """Requeue (VQ-9): runs in order, each where its seq_ids belong. What is in RAM may have to leave it."""
+    if sum([status.count for status in runs if status.msg is None]) > READ_MAX:
+        zones.forget_read_back()
     for status in runs:
         had_strays = zones.strays.count > 0
         try:

@@ -4,7 +4,8 @@ What it owns: nothing more than `variable_books`. Where a body is, and reading i
 `homes`.
 
 Life of the data: what is fetched leaves its zone as a run and is pending from then on, or gone if nobody will ack it.
-What is browsed stays where it is. Rows say who got it, by the number that the caller gives.
+What was read from the disk for a consumer leaves RAM with it, and is read again if it comes back. What is browsed stays
+where it is. Rows say who got it, by the number that the caller gives.
 
 Invariants
   1. Those of `variable_books`.
@@ -105,6 +106,10 @@ class VariableFetching(VariableBooks):
         if status.is_persistent:
             self._journal.settle(rows.DELIVERED, self.queue_no, status.seq_id, status.count, status.size_bytes, actor)
         self.rates.ack_ins += status.count
+        if status.is_read_back and actor != THE_QUEUE:
+            # A consumer may keep it for long, and mostly acks it. What the queue takes it passes on soon.
+            status.forget_bodies()
+            entries = None
         self.pending.record(status, entries)
 
     def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> int | None:

@@ -308,6 +308,19 @@ class Zones:
                 (self.q1 if self.q3 else q4).extend(reversed(fresh))
         return pushed
 
+    def forget_read_back(self) -> None:
+        """If all of q4 was read from the disk, it becomes betas again. Nothing is written."""
+        q4 = self.q4
+        for status in q4:
+            if not status.is_read_back:
+                return
+        while q4:
+            status = q4.pop()
+            self.ram_count -= status.count
+            self.ram_bytes -= status.ram_bytes()
+            status.forget_bodies()
+            self.q3.appendleft(status)
+
     def _forgotten(self, status: MsgStatus) -> list[MsgStatus]:
         """Alphas that leave RAM, as betas; they are written first if they have to be."""
         parts = [status] if status.can_forget_bodies() else self.homes.write_out(status)
