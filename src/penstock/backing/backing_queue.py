@@ -393,7 +393,10 @@ class BackingQueues(ABC):
         """Called after the queues were terminated. A crash may come instead."""
 
     def prepare(self) -> None:
-        """Do now what opening a durable queue may need the disk for. An OSError comes out here, not in `open`."""
+        """Do now what opening a durable queue may need the disk for. An OSError comes out here, not in `open`.
+
+        An OverflowError says that there can be no more durable queues.
+        """
         return
 
     @abstractmethod

@@ -63,6 +63,8 @@ class VariableBackingQueues(BackingQueues):
         return None
 
     def prepare(self) -> None:
+        if self._node.registry.names.are_scarce():
+            raise OverflowError("the numbers of durable queues are used up: go on with a new data folder")
         if self._node.options.embed_below > 0:
             self._node.message_store(self._vhost_id, True)
 

@@ -72,7 +72,10 @@ class QueueBackings:
                 if self._exists(each):
                     return False
         if durable:
-            self._plain.prepare()
+            try:
+                self._plain.prepare()
+            except OverflowError as error:
+                raise precondition_failed(str(error)) from None
         return True
 
     def open(

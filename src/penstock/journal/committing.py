@@ -34,7 +34,7 @@ from typing import Final
 from penstock.clock import Clock
 from penstock.files import File, Files, is_temporary
 from penstock.journal.encoding import Stamp
-from penstock.journal.format import COMMIT_MARK, HEAP_BYTES_MAX
+from penstock.journal.format import COMMIT_MARK, EVENTS_MAX, HEAP_BYTES_MAX
 from penstock.journal.gathering import Gathering
 from penstock.journal.options import FSYNC, NONE, JournalOptions
 from penstock.journal.segment import Segments, SegmentWriter
@@ -233,6 +233,8 @@ class Committing(Gathering):
                 prepare()
             if self._body_bytes + self._props_bytes > HEAP_BYTES_MAX:
                 raise OSError(EFBIG, "a batch of more than 2 GiB was gathered")
+            if self.next_lsn - self._first_lsn > EVENTS_MAX:
+                raise OSError(EFBIG, f"a batch of more than {EVENTS_MAX} events was gathered")
         segment = self._segments.writer() if is_mark else self._segments.writer_for_batch(self._first_lsn)
         target = (segment.number, segment.pos, self.next_lsn)
         if self._built is not None and self._built_for == target and not is_mark:

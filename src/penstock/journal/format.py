@@ -26,6 +26,8 @@ VERSION: Final = 1
 BLOCK_BYTES: Final = 4096
 ALIGN_BYTES: Final = 8
 HEAP_BYTES_MAX: Final = 2**31 - 1
+# Of one batch, in its header.
+EVENTS_MAX: Final = 2**32 - 1
 
 # Magic, version, 0, salt, segment, first LSN, wall µs, 20 zeros, checksum.
 HEAD: Final = struct.Struct("<4sHHQqqq20xI")

@@ -13,6 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 TIME: Final = pa.timestamp("us", tz="UTC")
+# The last millisecond of the year 9999: neither Python nor SQL knows later times. Messages can be held until later.
+EXPIRES_MS_MAX: Final = 253_402_300_799_999
 HEADERS: Final = pa.map_(pa.string(), pa.string())
 
 # One row for each event.

@@ -16,7 +16,12 @@ A crash may lose a number that no synced row used; it is then given again, which
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
+
+# A row of the journal has 31 bits for the number of its queue.
+NUMBER_MAX: Final = (1 << 31) - 1
+# Numbers that are kept for queues which are declared and get theirs with their first message.
+NUMBERS_KEPT: Final = 1 << 24
 
 
 @final
@@ -89,8 +94,14 @@ class QueueNames:
     def new_number(self, name: QueueName) -> int:
         assert "/" not in name.queue_id + name.vhost_id and " " not in name.queue_id + name.vhost_id
         number = self.next_number
+        if number > NUMBER_MAX:
+            raise OverflowError("the journal has no number left for a durable queue")
         self.put(number, name)
         return number
+
+    def are_scarce(self) -> bool:
+        """Whether no more durable queues should be declared: a number is never given twice, and there are 2³¹."""
+        return self.next_number > NUMBER_MAX - NUMBERS_KEPT
 
     def forget(self, number: int) -> None:
         name = self._by_number.pop(number, None)

@@ -20,6 +20,7 @@ from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
 from penstock.message import FRAME_END, Envelope, MessageProps
 from penstock.os_files import OsFiles
+from penstock.pipeline.columns import EXPIRES_MS_MAX
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import LogRange, plan
 from penstock.pipeline.decode.request import Request
@@ -148,10 +149,10 @@ CONSUMERS = ("c1", "c2")
 Step = tuple[Any, ...]
 
 
-def write_steps(house: JournalFolder, steps: Iterable[Step]) -> None:
+def write_steps(house: JournalFolder, steps: Iterable[Step], first_seq: int = 0) -> None:
     """Do what the steps say; `finish` is left to the caller."""
     journal = house.journal
-    seqs = dict.fromkeys(QUEUES, 0)
+    seqs = dict.fromkeys(QUEUES, first_seq)
     actors = [0, -1]
     for name in CONSUMERS:
         text = {"consumer": name, "connection": f"127.0.0.1:{len(name)}", "channel": 1}
@@ -195,7 +196,8 @@ def write_steps(house: JournalFolder, steps: Iterable[Step]) -> None:
 
 queues_of = st.lists(st.sampled_from(list(QUEUES)), min_size=1, max_size=3, unique=True)
 property_numbers = st.integers(0, len(PROPERTIES) - 1)
-expiries = st.sampled_from([-1, 0, 1_700_000_000_000])
+# A message can be held until the end of 63 bits.
+expiries = st.sampled_from([-1, 0, 1_700_000_000_000, EXPIRES_MS_MAX, EXPIRES_MS_MAX + 1, 2**63 - 1])
 sizes_of = st.lists(st.sampled_from(SIZES), min_size=1, max_size=4)
 keys = st.integers(0, len(KEYS) - 1)
 steps_of = st.one_of(

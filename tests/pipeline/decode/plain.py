@@ -12,7 +12,7 @@ from penstock.history.log import Log
 from penstock.journal.format import REFERENCE_BODY
 from penstock.journal.reader import BatchView, RottenBatch, replay
 from penstock.os_files import OsFiles
-from penstock.pipeline.columns import EVENTS, KINDS, RUNS
+from penstock.pipeline.columns import EVENTS, EXPIRES_MS_MAX, KINDS, RUNS
 from penstock.pipeline.decode.properties import headers_of
 from penstock.wire.properties import decode_properties
 
@@ -116,7 +116,7 @@ class PlainReader:
         entry = row[5] + step
         shown["persistent"] = row[7] & 1 != 0
         shown["priority"] = row[8]
-        shown["expires"] = row[9] * 1000 if row[9] >= 0 else None
+        shown["expires"] = min(row[9], EXPIRES_MS_MAX) * 1000 if row[9] >= 0 else None
         self.fill_body(view, row, entry, shown)
         properties = readable(lambda: view.props(row[5] if row[7] & 2 else entry))
         shown["properties"] = properties

@@ -5,11 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from penstock.pipeline.columns import EXPIRES_MS_MAX, TIME
 from penstock.pipeline.decode import decoded, entries, events, sections
-from penstock.pipeline.decode.request import Request
+from penstock.pipeline.decode.request import BATCH_ROWS_MAX, Request
 from tests.pipeline.decode.journals import (
     EVERY_KIND,
     JournalFolder,
@@ -40,6 +42,39 @@ def check_equal(folder: Path, steps: list[Step], batch_rows: int = 40_000) -> in
 
 def test_every_kind_of_row_is_shown_as_the_plain_reader_shows_it(tmp_path: Path) -> None:
     assert check_equal(tmp_path, EVERY_KIND) > 60
+
+
+@pytest.mark.parametrize("first", [2**31 - 3, 2**32 - 3, 2**53 - 3, 2**62])
+def test_numbers_of_events_and_messages_are_shown_up_to_63_bits(tmp_path: Path, first: int) -> None:
+    house = JournalFolder(tmp_path, segment_bytes=12_000, lsn=first)
+    steps = [("publish", [1, 2], 0, 0, [1] * 9, 0, -1, True), ("settle", 2, 1, first, 9, 9, 2, 0), ("commit",)]
+    write_steps(house, steps, first)
+    house.finish()
+    log = house.log()
+    plain_events, plain_runs = read_plain(house.folder, log)
+    assert plain_events[0]["lsn"] >= first
+    assert {event["seq"] for event in plain_events} == set(range(first, first + 9))
+    assert read_all(log, Request()) == plain_events
+    assert read_all(log, runs_request(Request())) == plain_runs
+    log.close()
+
+
+def test_what_is_held_for_longer_than_times_can_say_is_shown_with_the_last_of_them(tmp_path: Path) -> None:
+    house = JournalFolder(tmp_path)
+    held_until = [EXPIRES_MS_MAX - 1, EXPIRES_MS_MAX, EXPIRES_MS_MAX + 1, 2**62, 2**63 - 1]
+    write_steps(house, [("publish", [1], 0, 0, [1], 0, expiry_ms, True) for expiry_ms in held_until])
+    house.finish()
+    log = house.log()
+    shown = [event["expires"] for event in read_all(log, Request())]
+    log.close()
+    assert shown == [1000 * (EXPIRES_MS_MAX - 1), *[1000 * EXPIRES_MS_MAX] * 4]
+    assert pa.array(shown, TIME).to_pylist()[-1].year == 9999
+
+
+@pytest.mark.parametrize("batch_rows", [0, BATCH_ROWS_MAX + 1])
+def test_batches_whose_columns_could_outgrow_what_offsets_reach_are_refused(batch_rows: int) -> None:
+    with pytest.raises(ValueError, match="batch_rows"):
+        Request(batch_rows=batch_rows)
 
 
 @given(steps=journals)

@@ -14,11 +14,13 @@ from penstock.broker.broker import Broker
 from penstock.broker.vhost import VHost
 from penstock.clock import ManualClock
 from penstock.config import Config
+from penstock.errors import AmqpError
 from penstock.journal.syncer import InlineSyncer
 from penstock.message import Envelope
 from penstock.os_files import OsFiles
 from penstock.store.node_store import NodeStore
 from penstock.store.options import StoreOptions
+from penstock.store.queue_names import NUMBER_MAX, NUMBERS_KEPT, QueueName
 
 QUEUES = 1000
 # Three kilobytes each would be 300 MiB for all, besides what the broker itself takes.
@@ -87,3 +89,28 @@ def test_idle_queues_are_not_asked_for_their_memory() -> None:
     assert len(broker.memory) == 0
     broker.vhosts["/"].queues["queue-7"].publish(Envelope("", "q", b"\x00\x00"), [b"x\xce"], None)
     assert len(broker.memory) == 1
+
+
+def test_when_the_numbers_of_durable_queues_run_out_a_declaration_is_refused_and_what_is_declared_works(
+    tmp_path: Path,
+) -> None:
+    broker = broker_in(tmp_path)
+    vhost = broker.vhosts["/"]
+    assert broker.node is not None
+    names = broker.node.registry.names
+    names.next_number = NUMBER_MAX - NUMBERS_KEPT
+    vhost.declare_queue("last", True, False, None, {})
+    names.next_number += 1
+    with pytest.raises(AmqpError, match="PRECONDITION_FAILED - the numbers of durable queues are used up"):
+        vhost.declare_queue("too many", True, False, None, {})
+    assert "too many" not in vhost.queues
+    vhost.declare_queue("transient", False, False, None, {})
+    names.next_number = NUMBER_MAX
+    vhost.queues["last"].publish(Envelope("", "last", b"\x00\x00", persistent=True), [b"x\xce"], None)
+    assert len(vhost.queues["last"]) == 1
+    with pytest.raises(OverflowError):
+        names.new_number(QueueName("v", "q", b""))
+    broker.stop()
+    again = broker_in(tmp_path)
+    assert len(again.vhosts["/"].queues["last"]) == 1
+    again.stop()

@@ -7,7 +7,8 @@ import errno
 import pytest
 from journal_house import FOLDER, House, bodies, envelope, held_house, replayed
 
-from penstock.journal.format import COMMIT_MARK, FIRST_BATCH_AT, HEADER_BYTES, HEAP_BYTES_MAX
+from penstock.journal import rows
+from penstock.journal.format import COMMIT_MARK, EVENTS_MAX, FIRST_BATCH_AT, HEADER_BYTES, HEAP_BYTES_MAX
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import BatchView, replay
 from penstock.sim_files import FaultPlan, SimFiles
@@ -590,6 +591,23 @@ def test_a_batch_beyond_the_limits_of_the_format_is_refused_and_not_written() ->
     assert house.answers == [False]
     assert house.journal.failed is not None
     assert len(house.bytes()) == FIRST_BATCH_AT
+
+
+@pytest.mark.parametrize(("events", "is_written"), [(EVENTS_MAX, True), (EVENTS_MAX + 1, False)])
+def test_a_batch_has_no_more_events_than_its_header_can_count(events: int, is_written: bool) -> None:
+    house = House()
+    # A name is written with the first.
+    house.journal.settle(rows.PURGED, 1, 0, 1, 0)
+    while (left := events - house.journal.next_lsn) > 0:
+        house.journal.settle(rows.PURGED, 1, house.journal.next_lsn, min(left, 2**31 - 1), 0)
+    house.wait()
+    house.journal.commit()
+    assert house.answers == [is_written]
+    if is_written:
+        assert replayed(house.files).end.next_lsn == events
+    else:
+        assert "events" in str(house.journal.failed)
+        assert len(house.bytes()) == FIRST_BATCH_AT
 
 
 def test_short_writes_are_continued() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.journal.rows import PERSISTENT
-from penstock.pipeline.columns import HEADERS, TIME
+from penstock.pipeline.columns import EXPIRES_MS_MAX, HEADERS, TIME
 from penstock.pipeline.decode.decoded import DecodedGroup, FewFacts
 from penstock.pipeline.decode.group import Bools, Ints
 from penstock.pipeline.decode.piece import Piece, fixed
@@ -67,7 +67,7 @@ class EventColumns:
 
     def _expires(self) -> pa.Array:
         number = self._piece.rows.number
-        return self._published_numbers(number * _US_OF_MS, TIME, number >= 0)
+        return self._published_numbers(np.minimum(number, EXPIRES_MS_MAX) * _US_OF_MS, TIME, number >= 0)
 
     def _published_numbers(self, values: Any, arrow: pa.DataType, valid: Bools | None = None) -> pa.Array:
         piece = self._piece

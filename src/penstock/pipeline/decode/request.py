@@ -21,6 +21,8 @@ SCHEMAS: Final = {EVENTS_VIEW: EVENTS, RUNS_VIEW: RUNS}
 
 # Arrow batches of this size were the fastest to make and to hand over.
 BATCH_ROWS: Final = 40_000
+# With names of at most 1 KiB a column of them stays below 2 GiB, which is what Arrow's offsets reach.
+BATCH_ROWS_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ class Request:
         unknown = [name for name in self.columns if name not in SCHEMAS[self.view].names]
         if unknown:
             raise ValueError(f"the view {self.view} has no column {', '.join(unknown)}")
-        if self.batch_rows < 1:
-            raise ValueError("batch_rows is at least 1")
+        if not 1 <= self.batch_rows <= BATCH_ROWS_MAX:
+            raise ValueError(f"batch_rows is at least 1 and at most {BATCH_ROWS_MAX}")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.history.http_log import HttpLog
-from penstock.pipeline.columns import KINDS, MESSAGES
+from penstock.pipeline.columns import EXPIRES_MS_MAX, KINDS, MESSAGES
 from penstock.pipeline.decode.properties import PropertyReader
 from penstock.pipeline.decode.request import EVENTS_VIEW, Request
 from penstock.pipeline.source import options as names
@@ -92,7 +92,7 @@ class MessagesReader(DataSourceReader):
             **message,
             "vhost": partition.vhost,
             "queue": partition.queue,
-            "expires": None if expires_ms is None else expires_ms * 1000,
+            "expires": None if expires_ms is None else min(expires_ms, EXPIRES_MS_MAX) * 1000,
             "message_id": facts.message_id,
             "correlation_id": facts.correlation_id,
             "content_type": facts.content_type,
