@@ -47,6 +47,7 @@ from penstock.store.places import UnknownVersion
 from penstock.store.queue_names import queue_folder
 from penstock.store.queue_state import QueueState
 from penstock.store.replaying import Reference, Replaying
+from penstock.store.shared_stores import shared_folder
 from penstock.store.store_files import file_name
 
 FORMAT_PATH: Final = "format"
@@ -342,14 +343,23 @@ def _quarantine(files: Files, path: str, pos: int, size: int, target: str) -> No
 
 
 def _sync_unproven(files: Files, unproven: set[Reference]) -> None:
-    """Bodies that a batch at the end of the journal refers to may be in the page cache only."""
+    """Sync bodies that a batch at the end of the journal refers to: they may be in the page cache only.
+
+    So may be the names of their files and folders, which are synced with the first batch that refers to them.
+    """
     for vhost_id, number in sorted({(vhost_id, address >> 32) for vhost_id, address in unproven}):
-        file = _open_if_there(files, f"vhosts/{vhost_id}/shared/persistent/{file_name(number, False)}")
+        file = _open_if_there(files, f"{shared_folder(vhost_id, True)}/{file_name(number, False)}")
         if file is not None:
             try:
                 file.fdatasync()
             finally:
                 file.close()
+    for vhost_id in sorted({vhost_id for vhost_id, _ in unproven}):
+        folder = shared_folder(vhost_id, True)
+        while folder:
+            if files.exists(folder):
+                files.sync_dir(folder)
+            folder = folder.rpartition("/")[0]
 
 
 def _open_if_there(files: Files, path: str) -> File | None:

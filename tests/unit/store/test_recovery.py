@@ -583,3 +583,27 @@ def test_bodies_at_the_end_of_the_journal_are_synced_before_they_are_served() ->
     _, recovered = reopen(files)
     assert recovered.states[1].count == 1
     assert b"a" * 300 in files.durable_bytes(path)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_power_cut_in_the_start_behind_a_kill_leaves_the_last_batch_whole_or_not_at_all(after: bool) -> None:
+    """The batch, its large body and the names of the body's file and folders are in the page cache when it begins."""
+    files = new_disk()
+    node = open_node(files, syncer=LateSyncer())
+    queue = PlainQueue(node)
+    queue.publish(b"small")
+    queue.publish_large(b"a" * 300)
+    node.journal.commit(urgent=True)
+    killed = files.kill()
+    whole, nothing = {0: b"small", 1: b"a" * 300}, {}
+    rehearsal = killed.copy()
+    assert PlainQueue(reopen(rehearsal)[0]).contents() == whole
+    for point in rehearsal.crash_points():
+        files = killed.copy()
+        files.plan.crash_at, files.plan.crash_after = point, after
+        with pytest.raises(SimCrash):
+            PlainQueue(reopen(files)[0]).contents()
+        node, recovered = reopen(power_cut(files))
+        assert PlainQueue(node).contents() in (whole, nothing), f"crash at call {point}: {recovered.report}"
+    node, _ = reopen(power_cut(rehearsal))
+    assert PlainQueue(node).contents() == whole
