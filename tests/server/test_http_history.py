@@ -179,26 +179,6 @@ def test_guest_is_let_in_from_this_machine_alone(broker: Broker) -> None:
     assert not is_loopback("::ffff:192.0.2.1")
 
 
-def test_guesses_wait_behind_each_other_for_a_user_at_an_address(broker: Broker) -> None:
-    clock = ManualClock()
-    guard = LoginGuard(clock, 1.0)
-    answers = broker.call(lambda server: BrokerAnswers(server.broker, guard))
-
-    async def guess() -> None:
-        assert await answers.access("guest", b"wrong", "127.0.0.1") is Access.UNKNOWN
-        assert guard.wait_s("127.0.0.1", "guest") == 1.0
-        assert guard.wait_s("127.0.0.2", "guest") == 0.0
-        second = asyncio.create_task(answers.access("guest", b"guest", "::ffff:127.0.0.1"))
-        await asyncio.sleep(0)
-        assert not second.done()
-        assert guard.wait_s("127.0.0.1", "guest") == 2.0
-        clock.advance(3.0)
-        assert await second is Access.GRANTED
-        assert guard.wait_s("127.0.0.1", "guest") == 0.0
-
-    asyncio.run(guess())
-
-
 def test_headers_of_a_proxy_change_nothing(broker: Broker) -> None:
     headers = {**GUEST, "X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"}
     assert ask(broker, HISTORY, headers=headers).status == 200

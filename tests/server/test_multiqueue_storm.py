@@ -224,7 +224,7 @@ class Storm:
         self.flows[at] = not self.flows[at]
         self.clients[at].call(1, commands.Channel.Flow(self.flows[at]), commands.Channel.FlowOk)
 
-    def finish(self) -> None:
+    def check_what_is_left(self) -> None:
         """Everybody leaves; what is left is there once."""
         for at, client in enumerate(self.clients):
             self.look(at)
@@ -247,4 +247,4 @@ def test_in_any_storm_every_message_is_settled_once_or_still_there(broker: Broke
     storm = Storm(broker, Random(seed))
     for _ in range(120):
         storm.step()
-    storm.finish()
+    storm.check_what_is_left()

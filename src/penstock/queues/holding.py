@@ -291,7 +291,13 @@ class Holding(Availability):
             self._expiry.note_lasting()
         self._enqueued(self.backing.publish_entries(entries, confirm), len(entries), confirm)
 
-    def enter(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: int) -> None:
+    def enter(
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        delivered: int = NOT_DELIVERED,
+    ) -> None:
         """Take back a run that was held elsewhere; no gate is asked a second time."""
         if self.intake is not None:
             self.intake.enter(envelope, bodies, confirm, delivered)

@@ -33,7 +33,6 @@ class PgCalls:
         self.use_queue = call("SELECT {s}.use_queue(%s)")
         self.channel_of = call("SELECT {s}.channel_of(%s)")
         self.drop_queue = call("SELECT {s}.drop_queue(%s)")
-        self.count_ready = call("SELECT {s}.count_ready(%s)")
         self.purge = call("SELECT {s}.purge(%s)")
         # `put_parameters`
         self.put_rows = call(
@@ -80,13 +79,7 @@ class PgCalls:
             " CROSS JOIN LATERAL (SELECT b.id, bool_and(b.expires_at <= now()) OVER (ORDER BY b.id) AS expired"
             " FROM {s}.browse(n, 0, 100, 1048576) AS b) AS h WHERE h.expired GROUP BY n"
         )
-        # name; messages and bytes
-        self.measure = call(
-            "SELECT count(*), coalesce(sum(octet_length(m.payload)), 0)::bigint FROM {s}.messages m"
-            " JOIN {s}.queues q ON q.id = m.queue_id WHERE q.name = %s AND m.state = 0"
-        )
         self.sweep = call("SELECT * FROM {s}.sweep()")
-        self.return_orphans = call("SELECT {s}.return_orphans()")
 
 
 def put_parameters(queue_ids: Sequence[int], rows: Sequence[PutRow]) -> tuple[list[Any], ...]:

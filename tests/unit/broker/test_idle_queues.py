@@ -23,8 +23,8 @@ from penstock.store.options import StoreOptions
 from penstock.store.queue_names import NUMBER_MAX, NUMBERS_KEPT, QueueName
 
 QUEUES = 1000
-# Three kilobytes each would be 300 MiB for all, besides what the broker itself takes.
-BYTES_EACH_MAX = 1_500
+# That is 200 MiB for all, besides what the broker itself takes.
+BYTES_EACH_MAX = 2_000
 
 
 def broker_in(folder: Path | None) -> Broker:

@@ -17,7 +17,6 @@ import secrets
 from collections.abc import Sequence
 from datetime import datetime
 
-from penstock.backing.backing_queue import NOT_DELIVERED
 from penstock.broker.companions import HELD_FOR_QUEUE
 from penstock.broker.refusal_room import RefusalRooms
 from penstock.client.engine import names, records
@@ -242,7 +241,7 @@ class Engine(Reserving):
                 if run is None:
                     break
                 envelope, body, _ = run.entries[0]
-                self._queue(name).enter(records.kicked_envelope(envelope, now_ms), [body], None, NOT_DELIVERED)
+                self._queue(name).enter(records.kicked_envelope(envelope, now_ms), [body], None)
                 buried.drop_taken([run.first_seq_id])
                 kicked += 1
             if kicked:
