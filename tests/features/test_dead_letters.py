@@ -266,7 +266,8 @@ def expect_answers_while_many_expire(stage: Stage, strategy: str) -> None:
     # A transaction, so that all come in the same moment, and expire in the same: only slices stand between them.
     channel = stage.channel(confirms=False)
     declare(channel, "dead")
-    declare(channel, "q", x_message_ttl=1, **{**TO_DEAD, "x_dead_letter_strategy": strategy})
+    # Long enough for the commit to be answered before.
+    declare(channel, "q", x_message_ttl=2000, **{**TO_DEAD, "x_dead_letter_strategy": strategy})
     declare(channel, "other")
     asker = stage.channel()
     channel.tx_select()
