@@ -230,6 +230,10 @@ def test_a_pattern_chooses_queues_and_stays_true_after_a_restart(nodes: Nodes, t
     channel.queue_declare("order.local", durable=True, arguments={"x-backing": "local"})
     channel.queue_declare("order.mine", exclusive=True)
     channel.queue_declare("other", durable=True)
+    # A local queue opens its backing for its first message.
+    for name in ("order.local", "other"):
+        channel.basic_publish("", name, b"a", pika.BasicProperties(delivery_mode=2))
+        channel.queue_declare(name, passive=True)
 
     def kinds() -> dict[str, str]:
         return broker.call(

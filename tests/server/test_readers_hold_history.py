@@ -25,7 +25,9 @@ SEGMENT = 16 * 1024
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
-def small_options(journal: JournalOptions, retention_bytes: int, retention_s: float, readers_bytes_max: int) -> object:
+def small_options(
+    journal: JournalOptions, retention_bytes: int, retention_s: float, readers_bytes_max: int, handles_max: int
+) -> object:
     """In the place of those that the server asks for: tiny segments, and a checkpoint every now and then."""
     journal.segment_bytes = SEGMENT
     journal.batch_bytes_max = 4096
@@ -37,6 +39,7 @@ def small_options(journal: JournalOptions, retention_bytes: int, retention_s: fl
         retention_s=retention_s,
         readers_bytes_max=readers_bytes_max,
         reserve_bytes=0,
+        handles_max=handles_max,
     )
 
 
