@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from penstock.backing.postgres_link import Answered, Looked, PgDoor, PgLink, PgReceiver, Purged, PutDone, PutRow
 from penstock.backing.postgres_queues import PgBackingQueues
@@ -24,6 +25,11 @@ from penstock.server.pg_calls import PgCalls, put_parameters, taken_rows
 from tests.postgres_server import install_schema, new_server
 
 CALLS = PgCalls(DEFAULT_SCHEMA)
+# Messages that are ready, and their bytes.
+MEASURE = sql.SQL(
+    "SELECT count(*), coalesce(sum(octet_length(m.payload)), 0)::bigint FROM penstock.messages m"
+    " JOIN penstock.queues q ON q.id = m.queue_id WHERE q.name = %s AND m.state = 0"
+)
 # Connections of the links over a folder, for the loss of power; and those that were left cleanly. A new session has to
 # compile and plan every function first.
 OPEN: dict[Path, list[psycopg.Connection[Any]]] = {}
@@ -102,10 +108,10 @@ class InlineDoor(PgDoor):
             assert self._value(CALLS.requeue, self._name, list(seq_ids), self._number, seen) == len(seq_ids)
 
     def ready_count(self) -> int:
-        return int(self._value(CALLS.measure, self._name))
+        return int(self._value(MEASURE, self._name))
 
     def ready_bytes(self) -> int:
-        return int(self._rows(CALLS.measure, self._name)[0][1])
+        return int(self._rows(MEASURE, self._name)[0][1])
 
     def unsent_bytes(self) -> int:
         return 0
@@ -144,7 +150,7 @@ class InlineQueues(PgBackingQueues):
         super().__init__(InlineLink(self._connection, str(folder), refill_max), WirePropertyFacts(), SystemClock())
 
     def start(self, queue_ids: Sequence[str]) -> list[Any]:
-        self._connection.execute(CALLS.return_orphans)
+        self._connection.execute("SELECT penstock.return_orphans()")
         return super().start(queue_ids)
 
     def stop(self) -> None:

@@ -6,7 +6,7 @@ address that guesses over many users is slowed in all, after some free attempts.
 not slowed: nobody can lock others out. A login that succeeds ends the waiting of all that are behind it, so that an
 application with one wrong password among many right ones goes on.
 
-The table is bounded. When it is full, what is over goes, then the oldest.
+The table is bounded. When it is full, the oldest entry goes.
 """
 
 from __future__ import annotations
@@ -68,11 +68,7 @@ class LoginGuard:
         # Nobody waits longer than a handshake may take, so it is not noted either: a flood ends with the flood.
         free_s = min(max(now_s, self._free_s.pop(key, 0.0)) + step_s, now_s + limits.LOGIN_WAIT_S_MAX)
         if len(self._free_s) >= limits.LOGIN_GUARD_ENTRIES_MAX:
-            self._make_room(now_s)
+            # The one that has waited longest for another guess.
+            del self._free_s[next(iter(self._free_s))]
         # Last in line.
         self._free_s[key] = free_s
-
-    def _make_room(self, now_s: float) -> None:
-        self._free_s = {key: free_s for key, free_s in self._free_s.items() if free_s > now_s}
-        while len(self._free_s) >= limits.LOGIN_GUARD_ENTRIES_MAX:
-            del self._free_s[next(iter(self._free_s))]
