@@ -62,6 +62,7 @@ def test_two_hundred_thousand_persistent_messages_in_runs_stay_out_of_ram_and_th
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_two_hundred_thousand_persistent_messages_one_by_one_stay_out_of_ram() -> None:
     house = big_house()
     for number in range(COUNT):
