@@ -144,7 +144,7 @@ class SimFolder(File):
         if not self._is_open:
             raise OSError(errno.EBADF, "the folder is closed", self.path)
         # One that was removed meanwhile can still be synced by whoever has it open, and there is nothing in it.
-        if self._machine.exists(self.path):
+        if self._machine.disk.find(self.path) is not None:
             self._machine.sync_dir(self.path)
 
     def fileno(self) -> int:

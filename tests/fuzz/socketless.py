@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
+from unittest import mock
 
+from penstock import limits
 from penstock.config import Config
 from penstock.server.connection import Connection
 from penstock.server.server import Server
@@ -174,9 +177,13 @@ class Complaints(logging.Handler):
 
 
 class SocketlessServer:
-    """A server and its event loop."""
+    """A server and its event loop. Nothing is cut short because the machine is slow: turns come when the test says."""
 
     def __init__(self, config: Config | None = None) -> None:
+        self._patience = mock.patch.multiple(
+            limits, PARSE_TURN_S=math.inf, DELIVER_TURN_S=math.inf, SETTLE_TURN_S=math.inf
+        )
+        self._patience.start()
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(self._unhandled)
         self.complaints = Complaints()
@@ -253,6 +260,7 @@ class SocketlessServer:
         self._logger.setLevel(self._level_before)
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+        self._patience.stop()
 
     def __enter__(self) -> SocketlessServer:
         return self

@@ -58,7 +58,10 @@ class BrokerAnswers:
             await asyncio.sleep(min(left_s, LOOK_AGAIN_S))
 
     def counters(self) -> dict[str, Any]:
-        """What the durable queues hold, and the LSN below which the journal's events explain it."""
+        """What the durable queues hold, and the LSN below which the journal's events explain it.
+
+        A queue that never had a message is not among them: the journal does not know it either.
+        """
         node = self._broker.node
         if node is None:
             return {"lsn": 0, "queues": []}
