@@ -23,6 +23,11 @@ SETTLE_S: Final = 1.0
 STEADY_S: Final = 20.0
 STEADY_PER_S: Final = 19_000
 MIB: Final = 1024 * 1024
+BODY: Final = b"0123456789"
+PURGE: Final = (50, 30)
+DELETE: Final = (50, 40)
+COMMIT: Final = (90, 20)
+ROLLBACK: Final = (90, 30)
 
 Act = Callable[[Broker], Iterator[None]]
 
@@ -40,20 +45,26 @@ class Case:
     http: bool = False
 
 
-def delivered(broker: Broker, count: int, arguments: dict[str, str | list[bytes]] | None = None) -> Client:
+def delivered(
+    broker: Broker, count: int, arguments: dict[str, str | list[bytes]] | None = None, in_tx: bool = False
+) -> Client:
     """A client that has got `count` persistent messages of a durable queue and has not acknowledged them."""
     with_queue(broker, count, arguments).close()
     consumer = Client(broker.port)
+    if in_tx:
+        consumer.call((90, 10))
     consumer.consume("q")
     consumer.take(count)
     return consumer
 
 
-def with_queue(broker: Broker, count: int, arguments: dict[str, str | list[bytes]] | None = None) -> Client:
+def with_queue(
+    broker: Broker, count: int, arguments: dict[str, str | list[bytes]] | None = None, body: bytes = BODY
+) -> Client:
     client = Client(broker.port)
     client.send(declare("q", durable=True, arguments=arguments))
     if count:
-        client.fill("q", count)
+        client.fill("q", count, body)
     return client
 
 
@@ -110,13 +121,46 @@ def settle_all(count: int, number: tuple[int, int], arguments: bytes, left: int)
     return act
 
 
-def vanish(count: int, number: tuple[int, int], arguments: bytes) -> Act:
+def vanish(count: int, number: tuple[int, int], body: bytes = BODY) -> Act:
     """One method after which the queue's messages are gone: purge, delete."""
 
     def act(broker: Broker) -> Iterator[None]:
-        client = with_queue(broker, count)
+        client = with_queue(broker, count, body=body)
         yield
-        client.call(number, arguments)
+        client.call(number, b"\0\0" + short("q") + b"\0")
+
+    return act
+
+
+def vanish_unacked(count: int, number: tuple[int, int]) -> Act:
+    """The same, where every second message waits for its ack, and those between them have come back."""
+
+    def act(broker: Broker) -> Iterator[None]:
+        consumer = delivered(broker, count)
+        consumer.call((60, 30), short("t") + b"\0")
+        nacks = [method((60, 120), struct.pack(">QB", tag, 2)) for tag in range(1, count + 1, 2)]
+        for first in range(0, len(nacks), 1_000):
+            consumer.send(b"".join(nacks[first : first + 1_000]))
+        consumer.passive("q")
+        yield
+        consumer.call(number, b"\0\0" + short("q") + b"\0")
+
+    return act
+
+
+def settle_in_tx(count: int, how: int, end: tuple[int, int]) -> Act:
+    """A nack of all deliveries in a transaction, and its end."""
+
+    def act(broker: Broker) -> Iterator[None]:
+        Client(broker.port).send(declare("dead", durable=True))
+        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        consumer = delivered(broker, count, dead, in_tx=True)
+        consumer.call((60, 30), short("t") + b"\0")
+        consumer.send(method((60, 120), struct.pack(">QB", 0, how)))
+        consumer.passive("q")
+        yield
+        consumer.call(end)
+        consumer.passive("q")
 
     return act
 
@@ -186,13 +230,22 @@ def declares(count: int) -> Act:
     return act
 
 
-def large_body(broker: Broker) -> Iterator[None]:
+def publish_large(broker: Broker) -> Iterator[None]:
     client = with_queue(broker, 0)
     client.call((85, 10), b"\0")
     octets = publish("", "q", bytes(64 * MIB))
     yield
     client.send(octets)
     client.expect((60, 80))
+
+
+def get_large(broker: Broker) -> Iterator[None]:
+    """From a lazy queue, so that the body is read from the disk."""
+    client = with_queue(broker, 0, {"x-queue-mode": "lazy"})
+    client.call((85, 10), b"\0")
+    client.send(publish("", "q", bytes(64 * MIB)))
+    client.expect((60, 80))
+    yield
     client.send(method((60, 70), b"\0\0" + short("q") + b"\x01"))
     left = 64 * MIB
     while left > 0:
@@ -264,15 +317,23 @@ CASES: Final = (
     ),
     Case("ack-200k", "ack multiple of 200,000", settle_all(200_000, (60, 80), struct.pack(">QB", 0, 1), 0)),
     Case("recover-200k", "basic.recover of 200,000", settle_all(200_000, (60, 110), b"\x01", 200_000)),
-    Case("purge-200k", "queue.purge of 200,000", vanish(200_000, (50, 30), b"\0\0" + short("q") + b"\0")),
-    Case("delete-200k", "queue.delete of 200,000", vanish(200_000, (50, 40), b"\0\0" + short("q") + b"\0")),
+    Case("purge-200k", "queue.purge of 200,000", vanish(200_000, PURGE)),
+    Case("delete-200k", "queue.delete of 200,000", vanish(200_000, DELETE)),
+    Case("purge-unacked", "queue.purge of 100,000 between 100,000 unacked", vanish_unacked(200_000, PURGE)),
+    Case("delete-unacked", "queue.delete of those", vanish_unacked(200_000, DELETE)),
+    Case("purge-large", "queue.purge of 40,000 of 5 KB", vanish(40_000, PURGE, bytes(5_000))),
+    Case("delete-large", "queue.delete of 40,000 of 5 KB", vanish(40_000, DELETE, bytes(5_000))),
+    Case("tx-nack-200k", "tx.commit of a nack of 200,000, dead-letter exchange", settle_in_tx(200_000, 1, COMMIT)),
+    Case("tx-requeue-200k", "tx.commit of a nack of 200,000, requeue", settle_in_tx(200_000, 3, COMMIT)),
+    Case("tx-rollback-200k", "tx.rollback of a nack of 200,000", settle_in_tx(200_000, 1, ROLLBACK)),
     Case("commit-200k", "tx.commit of 200,000", commit(200_000)),
     Case("commit-500k", "tx.commit of 500,000", commit(500_000)),
     Case("cc-keys", "one publish with 120 KB of CC keys, 4,096 topic bindings", copied_keys),
     Case("cc-one-key", "… with one CC key of 120 KB", one_long_key),
     Case("binds-20k", "20,000 topic binds in one burst", binds(20_000)),
     Case("declares-5k", "5,000 durable declares in one burst", declares(5_000)),
-    Case("body-64m", "publish and get of 64 MiB", large_body),
+    Case("publish-64m", "publish of 64 MiB", publish_large),
+    Case("get-64m", "basic.get of 64 MiB, from disk", get_large),
     Case("steady", "steady traffic, 19,000 messages/s, persistent", steady, 5.0),
     Case("queues-50k", "50,000 queues, idle", idle_queues(50_000), 5.0),
     Case("http", "30 connections that flood the HTTP endpoint", http_flood, http=True),

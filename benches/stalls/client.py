@@ -117,7 +117,7 @@ class Client:
         answer = self.call((50, 10), b"\0\0" + short(queue) + b"\x01" + table({}))
         return int.from_bytes(answer[-8:-4], "big")
 
-    def fill(self, queue: str, count: int, body: bytes = b"0123456789") -> None:
+    def fill(self, queue: str, count: int, body: bytes) -> None:
         """Publishes persistent messages, and returns when all are confirmed."""
         self.call((85, 10), b"\0")
         burst = publish("", queue, body) * 500

@@ -207,10 +207,15 @@ class Unacked:
 
     def restore(self, spans: list[Span]) -> None:
         """Make taken deliveries unsettled again."""
-        for run, first_seq_id, count in spans:
-            first_tag = first_seq_id - run.offset
-            self.add(first_tag, count, run)
-            self._lowest = min(self._lowest, first_tag)
+        for span in spans:
+            tag = first_tag(span)
+            self.add(tag, span[2], span[0])
+            self._lowest = min(self._lowest, tag)
+
+
+def first_tag(span: Span) -> int:
+    """Where the tags of a span begin."""
+    return span[1] - span[0].offset
 
 
 def joined(spans: list[Span]) -> list[Span]:

@@ -17,7 +17,7 @@ from penstock.broker.direct_reply import ReplyReceiver
 from penstock.errors import ChannelException, frame_error, precondition_failed, unexpected_frame
 from penstock.message import FRAME_END, Entry, Envelope
 from penstock.queues.confirms import ConfirmLedger, ConfirmSink
-from penstock.queues.unacked import Span, Unacked
+from penstock.queues.unacked import Span, Unacked, first_tag, joined
 from penstock.server.ack_timeouts import AckTimeouts
 from penstock.server.delivery import DeliveryEncoder
 from penstock.server.publishing import Prepared, Publisher, PublishRoute
@@ -417,10 +417,16 @@ class Channel(ConfirmSink, ReplyReceiver):
         if self._ack_timeouts is not None:
             self._ack_timeouts.close()
             self._ack_timeouts = None
+        settled: list[tuple[list[Span], int]] = []
         if self.transaction is not None:
-            self.transaction.rollback()
+            _, settled = self.transaction.take()
             self.transaction = None
         self.confirms = None
         self.publisher.close()
         self.consumer_unacked_count = 0
-        return self.unacked.take_all()
+        spans = self.unacked.take_all()
+        if settled:
+            # What was settled and not committed goes back with the rest, in the order of delivery.
+            spans.extend([span for together, _ in settled for span in together])
+            spans.sort(key=first_tag)
+        return joined(spans)

@@ -21,7 +21,8 @@ from penstock.queues.settling import Settling
 from penstock.queues.unacked import Span
 from penstock.server.awaited_answer import AwaitedAnswer
 from penstock.server.publishing import Prepared, Publisher, PublishRoute
-from penstock.server.transaction import HeldEntries, HeldPublish
+from penstock.server.span_slices import SpanSlices
+from penstock.server.transaction import ACK, HeldEntries, HeldPublish
 from penstock.wire import methods
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class Commit(Settling):
         # Backwards, so that what is done can be let go of.
         self._publishes = publishes[::-1]
         self._settled = settled[::-1]
+        # Of the settlement that is being done.
+        self._spans = SpanSlices([], ACK)
         self._outcome = Outcome()
         self._is_refused = False
         self._is_ended = False
@@ -112,12 +115,12 @@ class Commit(Settling):
         self._when_over: list[Callable[[], None]] = []
 
     def is_over(self) -> bool:
-        return not self._publishes and not self._settled
+        return not self._publishes and not self._settled and self._spans.is_over()
 
     def begin(self) -> None:
         targets = [queue for held in self._publishes for queue in _targets(held)]
         sources = [run.queue for spans, _ in self._settled for run, _, _ in spans]
-        self._queues = list(dict.fromkeys([*targets, *sources]))
+        self._queues = list(dict.fromkeys([*targets, *self._spans.queues(), *sources]))
         for queue in self._queues:
             queue.settling_begun(self, True)
         if self._journal is not None:
@@ -170,9 +173,12 @@ class Commit(Settling):
                     route, prepared, bodies = held
                     prepared.queues = prepared.living_queues()
                     self._publish(route, prepared, bodies)
-            else:
+            elif self._spans.is_over():
                 spans, how = self._settled.pop()
-                self._channel.settle(spans, how)
+                self._channel.offer_before(spans, how)
+                self._spans = SpanSlices(spans, how)
+            else:
+                self._channel.settle_slice([self._spans.take()], self._spans.how)
         except Exception:
             # A bug costs the connection its life. The rest is done, as it was before the client sent its commit.
             self._connection.failed()

@@ -9,6 +9,7 @@ from penstock.errors import channel_error, precondition_failed
 from penstock.queues.confirms import ConfirmLedger
 from penstock.server.channel import Channel
 from penstock.server.commit import Commit
+from penstock.server.rollback import Rollback
 from penstock.server.transaction import Transaction
 from penstock.wire import methods
 
@@ -66,8 +67,7 @@ def tx_commit(channel: Channel, method: methods.TxCommit) -> None:
 
 
 def tx_rollback(channel: Channel, method: methods.TxRollback) -> None:
-    _transaction(channel).rollback()
-    channel.send(methods.TxRollbackOk())
+    channel.connection.server.settlements.begin(Rollback(channel, _transaction(channel)))
 
 
 HANDLERS: dict[int, Callable[[Channel, Any], None]] = {

@@ -23,12 +23,14 @@ from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
 from penstock.queues.settling import Settling
 from penstock.queues.unacked import Span
-from penstock.server.transaction import REJECT, REQUEUE
+from penstock.server.span_slices import SpanSlices
+from penstock.server.transaction import REQUEUE
 
 if TYPE_CHECKING:
     from penstock.server.channel import Channel
     from penstock.server.commit import Commit
     from penstock.server.connection import Connection
+    from penstock.server.rollback import Rollback
 
 # Of a method that names a queue.
 Handler = Callable[["Channel", Any], None]
@@ -46,18 +48,17 @@ class Settlement(Settling):
         """Without a channel they were left behind: they go back, and nobody's credit is counted."""
         self._connection = connection
         self._channel = channel
-        self._spans = spans
+        self._spans = SpanSlices(spans, how)
         self._how = how
-        self._next = 0
         self._queues: list[Queue] = []
         self._when_over: list[Callable[[], None]] = []
 
     def is_over(self) -> bool:
-        return self._next == len(self._spans)
+        return self._spans.is_over()
 
     def begin(self) -> None:
         """It takes more than one turn: who could tell is told."""
-        self._queues = list(dict.fromkeys([run.queue for run, _, _ in self._spans[self._next :]]))
+        self._queues = list(self._spans.queues())
         for queue in self._queues:
             queue.settling_begun(self, self._how == REQUEUE)
         self._connection.settling_begun()
@@ -92,15 +93,7 @@ class Settlement(Settling):
         self._when_over.append(call)
 
     def _settle_next(self) -> int:
-        run, first_seq_id, count = span = self._spans[self._next]
-        if self._how == REJECT and count > limits.REJECT_AT_ONCE:
-            # Each may become a dead letter with headers of its own.
-            rest = count - limits.REJECT_AT_ONCE
-            count = limits.REJECT_AT_ONCE
-            self._spans[self._next] = (run, first_seq_id + count, rest)
-            span = (run, first_seq_id, count)
-        else:
-            self._next += 1
+        run, first_seq_id, count = span = self._spans.take()
         try:
             if self._channel is None:
                 run.queue.requeue(range(first_seq_id, first_seq_id + count), lost=True)
@@ -114,7 +107,7 @@ class Settlement(Settling):
     def _give_up(self) -> None:
         if self._how != REQUEUE:
             # Those queues have not held anything back so far.
-            self._how = REQUEUE
+            self._how = self._spans.how = REQUEUE
             for queue in self._queues:
                 queue.settling_over(self, False)
                 queue.settling_begun(self, True)
@@ -129,7 +122,7 @@ class Settlements:
         self._loop = loop
         self._clock = clock
         # In the order of their turn.
-        self._waiting: deque[Settlement | Commit] = deque()
+        self._waiting: deque[Settlement | Commit | Rollback] = deque()
 
     def settle(self, channel: Channel, spans: list[Span], how: int) -> None:
         """Settle what a client has said something about."""
@@ -140,7 +133,7 @@ class Settlements:
         if spans:
             self.begin(Settlement(connection, None, spans, REQUEUE))
 
-    def begin(self, settlement: Settlement | Commit) -> None:
+    def begin(self, settlement: Settlement | Commit | Rollback) -> None:
         """Do the first slice now, and the others in turns to come."""
         settlement.settle_some(self._clock)
         if settlement.is_over():

@@ -70,12 +70,16 @@ class Transaction:
         settled, self._settled = self._settled, []
         return publishes, settled
 
-    def rollback(self) -> None:
-        """Forget the publishes; acknowledged deliveries are unacknowledged again."""
+    def is_empty(self) -> bool:
+        return not self._publishes and not self._settled
+
+    def undo_last(self) -> None:
+        """Forget a publish, or make deliveries that were settled together unsettled again."""
         self._uncount()
-        self._publishes.clear()
-        settled, self._settled = self._settled, []
-        for spans, _ in settled:
+        if self._publishes:
+            self._publishes.pop()
+        else:
+            spans, _ = self._settled.pop()
             self._channel.unacked.restore(spans)
 
     def _uncount(self) -> None:

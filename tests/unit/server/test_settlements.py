@@ -386,3 +386,122 @@ def test_a_crash_leaves_all_of_a_commit_or_nothing(tmp_path: Path, turns: int | 
     count = 0 if turns is not None else 40
     assert (len(queue_of(again)), len(queue_of(again, "p"))) == (count, count)
     again.stop()
+
+
+# How all deliveries are settled in a transaction: how many are ready then, and how many are dead letters.
+IN_TX = [
+    pytest.param(ACK_ALL, 0, 0, id="ack"),
+    pytest.param(NACK_ALL, COUNT, 0, id="nack"),
+    pytest.param(REJECT_ALL, 0, COUNT, id="reject"),
+]
+
+
+def settled_in_tx(bench: Bench, settles: Any, *, durable: bool = False) -> Client:
+    """A client whose transaction has settled all deliveries, and waits for its end."""
+    bench.vhost.declare_queue("dead", durable, False, None, {})
+    wishes: dict[str, Any] = {"x-dead-letter-exchange": ("S", b""), "x-dead-letter-routing-key": ("S", b"dead")}
+    bench.vhost.declare_queue("q", durable, False, None, wishes)
+    bench.client().publish("", "q", *texts(), delivery_mode=2)
+    bench.loop.run()
+    client = bench.client()
+    assert isinstance(client.call(commands.Tx.Select())[0], commands.Tx.SelectOk)
+    client.send(commands.Basic.Consume(0, "q", "t"))
+    assert len(bodies(client.read())) == COUNT
+    client.call(commands.Basic.Cancel("t"))
+    client.send(settles)
+    assert queue_of(bench).backing.depth() == COUNT
+    return client
+
+
+def pending(bench: Bench) -> int:
+    backing = queue_of(bench).backing
+    return backing.depth() - len(backing)
+
+
+@pytest.mark.parametrize(("settles", "ready", "dead"), IN_TX)
+def test_what_a_transaction_has_settled_is_done_in_slices(settles: Any, ready: int, dead: int) -> None:
+    bench = rushed(Bench())
+    client = settled_in_tx(bench, settles)
+    asker = bench.client()
+    client.send(commands.Tx.Commit(), commands.Queue.Declare(0, "q", passive=True))
+    asker.send(commands.Queue.Declare(0, "q", passive=True))
+    left = [COUNT, pending(bench)]
+    while queue_of(bench).settling:
+        assert not asker.transport.written
+        bench.loop.turn()
+        left.append(pending(bench))
+    assert max(before - after for before, after in pairwise(left)) <= limits.PULL_MESSAGES_MAX
+    assert (left[-1], len(queue_of(bench)), len(queue_of(bench, "dead"))) == (0, ready, dead)
+    assert asker.read()[0].message_count == ready
+    answers = client.read()
+    assert isinstance(answers[0], commands.Tx.CommitOk)
+    assert answers[1].message_count == ready
+
+
+@pytest.mark.parametrize(("settles", "ready", "dead"), IN_TX)
+@pytest.mark.parametrize("turns", [0, 2, None])
+def test_a_crash_leaves_all_of_the_settlements_of_a_commit_or_none(
+    tmp_path: Path, settles: Any, ready: int, dead: int, turns: int | None
+) -> None:
+    bench = DurableBench(tmp_path)
+    rushed(bench)
+    bench.syncer.is_open = True
+    client = settled_in_tx(bench, settles, durable=True)
+    bench.server.broker.node.options.journal.batch_bytes_max = 1  # type: ignore[union-attr]
+    client.send(commands.Tx.Commit())
+    if turns is None:
+        assert isinstance(client.read()[0], commands.Tx.CommitOk)
+    for _ in range(turns or 0):
+        bench.server.broker.node.journal.when_durable(lambda durable: None)  # type: ignore[union-attr]
+        bench.loop.turn()
+    assert bool(queue_of(bench).settling) == (turns is not None)
+    bench.server.abandon()
+    again = DurableBench(tmp_path)
+    expected = (COUNT, 0) if turns is not None else (ready, dead)
+    assert (len(queue_of(again)), len(queue_of(again, "dead"))) == expected
+    again.stop()
+
+
+def settled_singly(bench: Bench) -> Client:
+    """A transaction with as many settlements as there are deliveries, and some publishes."""
+    client = settled_in_tx(bench, commands.Basic.Ack(1))
+    for tag in range(2, COUNT + 1):
+        client.send(commands.Basic.Ack(tag) if tag % 2 else commands.Basic.Nack(tag, False, True))
+    client.publish("", "q", b"forgotten")
+    client.publish("", "dead", b"forgotten")
+    return client
+
+
+def test_a_rollback_takes_several_turns_and_is_answered_behind_the_last() -> None:
+    bench = rushed(Bench())
+    client = settled_singly(bench)
+    client.send(commands.Tx.Rollback(), commands.Basic.Ack(0, True), commands.Tx.Commit())
+    unsettled = [len(client.connection.channels[1].unacked)]
+    while unsettled[-1] < COUNT:
+        assert not client.transport.written
+        bench.loop.turn()
+        unsettled.append(len(client.connection.channels[1].unacked))
+    assert max(after - before for before, after in pairwise(unsettled)) == 1
+    # What comes behind it in the same write finds all of it undone.
+    assert [type(frame) for frame in client.read()] == [commands.Tx.RollbackOk, commands.Tx.CommitOk]
+    assert (queue_of(bench).backing.depth(), queue_of(bench, "dead").backing.depth()) == (0, 0)
+
+
+@pytest.mark.parametrize("turns", [0, 3])
+@pytest.mark.parametrize("rolls_back", [True, False])
+def test_all_that_a_transaction_had_settled_goes_back_with_its_client(turns: int, rolls_back: bool) -> None:
+    bench = rushed(Bench())
+    client = settled_singly(bench)
+    if rolls_back:
+        client.send(commands.Tx.Rollback())
+    for _ in range(turns):
+        bench.loop.turn()
+    lose(client)
+    bench.loop.run()
+    other = bench.client()
+    other.send(commands.Basic.Consume(0, "q", "o"))
+    frames = other.read()
+    assert bodies(frames) == texts()
+    assert all(delivery.redelivered for delivery in deliveries(frames))
+    assert len(queue_of(bench, "dead")) == 0
+    assert bench.server.internal_errors == 0
