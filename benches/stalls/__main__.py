@@ -6,6 +6,7 @@ import argparse
 import datetime
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ from benches.stalls.acts import BY_NAME, CASES, Case
 from benches.stalls.client import Client, Refused
 from benches.stalls.probe import Probe
 
-# (longest wait, median wait, how long the act took), in seconds; or what went wrong.
-Figures = tuple[float, float, float] | str
+# Of one try: (longest wait, how long the act took), in seconds; or what went wrong.
+Figures = tuple[float, float] | str
 AFTERWARDS_S: Final = 0.5
 
 
@@ -32,7 +33,15 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog="cases: " + ", ".join(BY_NAME),
     )
     parser.add_argument("--only", metavar="CASE,...", help="only these cases; the report is printed, not written")
-    parser.add_argument("--repeats", type=int, default=1, help="repeats of each; the best counts (1)")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="tries of each; the report has the best and the median (3)"
+    )
+    parser.add_argument(
+        "--nice",
+        type=int,
+        metavar="N",
+        help="niceness of brokers and probe: below 0 on a machine with other work to do",
+    )
     parser.add_argument("--results", metavar="DIR", type=Path, default=RESULTS, help="where the report goes")
     parser.add_argument("--without-rabbitmq", action="store_true", help="penstock alone")
     options = parser.parse_args(argv)
@@ -52,17 +61,17 @@ def is_open(port: int) -> bool:
         return False
 
 
-def measure(kind: type[Broker], case: Case) -> Figures:
+def measure(kind: type[Broker], case: Case, nice: int | None = None) -> Figures:
     """One act on a broker of its own."""
     try:
-        with kind() as broker:
+        with kind(nice=nice) as broker:
             if case.http:
                 assert isinstance(broker, Penstock)
                 broker.http_port = free_port()
             broker.start(ready=lambda: is_open(broker.port))
             steps = case.act(broker)
             next(steps)
-            probe = Probe(broker.port)
+            probe = Probe(broker.port, nice)
             try:
                 # What the preparation has left to do is not the act's.
                 time.sleep(AFTERWARDS_S)
@@ -71,43 +80,42 @@ def measure(kind: type[Broker], case: Case) -> Figures:
                 next(steps, None)
                 took = time.monotonic() - started
                 time.sleep(AFTERWARDS_S)
-                longest, median = probe.read()
+                longest = probe.read()
             finally:
                 probe.close()
-            return longest, median, took
+            return longest, took
     except (Refused, BrokerError, OSError) as error:
         return f"failed: {error}"
 
 
-def best(figures: Sequence[Figures]) -> Figures:
-    measured = [found for found in figures if not isinstance(found, str)]
-    return min(measured) if measured else figures[0]
-
-
-def cells(figures: Figures | None) -> str:
+def cells(figures: Sequence[Figures] | None) -> str:
+    """The columns of one broker in one row."""
     if figures is None:
-        return "- | -"
-    if isinstance(figures, str):
-        return f"{figures} | -"
-    longest, _, took = figures
-    return f"{longest * 1e3:,.1f} | {took:.2f}"
+        return "- | - | -"
+    measured = [found for found in figures if not isinstance(found, str)]
+    if not measured:
+        return f"{figures[0]} | - | -"
+    best, took = min(measured)
+    median = statistics.median([longest for longest, _ in measured])
+    return f"{best * 1e3:,.1f} | {median * 1e3:,.1f} | {took:.2f}"
 
 
-def report(rows: dict[str, dict[str, Figures]], kinds: Sequence[type[Broker]], repeats: int) -> str:
+def report(rows: dict[str, dict[str, list[Figures]]], kinds: Sequence[type[Broker]], repeats: int) -> str:
     versions = ", ".join(f"{kind.name} {kind.version()}" for kind in kinds)
     lines = [
         "# Stalls",
         "",
         "Written by `python -m benches.stalls`. One client acts; another one asks for a queue every 5 ms and waits for",
-        "the answer. The table has its longest wait during the act, and how long the act took. The goal is 20 ms for",
-        "one client's act and 5 ms in steady traffic; the first row says what the machine itself adds.",
+        "the answer. The table has its longest wait during the act, in the best of several tries and in the middle",
+        "one, and how long the act took. The goal is 20 ms for one client's act and 5 ms in steady traffic. The first",
+        "row says what the machine itself adds; the best try is what the broker cannot do without.",
         "",
         f"{datetime.datetime.now(datetime.UTC).date().isoformat()}; {os.cpu_count()} cores, {platform.system()} "
         f"{platform.machine()}; Python {platform.python_version()}; {versions}; data on {file_system(disk_folder())}; "
-        f"best of {repeats}.",
+        f"{repeats} tries.",
         "",
-        "| act | goal ms | " + " | ".join(f"{kind.name}: longest wait ms | act s" for kind in kinds) + " |",
-        "|---|--:|" + "--:|--:|" * len(kinds),
+        "| act | goal ms | " + " | ".join(f"{kind.name}: longest wait ms | median | act s" for kind in kinds) + " |",
+        "|---|--:|" + "--:|--:|--:|" * len(kinds),
     ]
     for name, found in rows.items():
         case = BY_NAME[name]
@@ -123,15 +131,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(NO_RABBITMQ, file=sys.stderr)
     elif not options.without_rabbitmq:
         kinds.append(RabbitMQ)
-    rows: dict[str, dict[str, Figures]] = {}
+    rows: dict[str, dict[str, list[Figures]]] = {}
     for case in options.cases:
         rows[case.name] = {}
         for kind in kinds:
             if case.http and kind is not Penstock:
                 continue
-            found = best([measure(kind, case) for _ in range(options.repeats)])
+            found = [measure(kind, case, options.nice) for _ in range(options.repeats)]
             rows[case.name][kind.name] = found
-            print(f"{case.name}, {kind.name}: longest wait ms, act s: {cells(found)}", file=sys.stderr, flush=True)
+            print(
+                f"{case.name}, {kind.name}: longest wait ms, median, act s: {cells(found)}", file=sys.stderr, flush=True
+            )
         if not options.only:
             # Row by row: whoever interrupts it has those that are done.
             options.results.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """`python -m benches.stalls.probe PORT`: asks for a queue every few milliseconds, in a process of its own.
 
-A line on its input ends a measurement: it answers with the longest and the median wait since the last, in seconds.
+A line on its input ends a measurement: it answers with the longest wait since the last, in seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUEUE: Final = "probe"
 class Probe:
     """The process, as the bench sees it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, nice: int | None = None) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benches.stalls.probe", str(port)],
             cwd=ROOT,
@@ -31,16 +31,17 @@ class Probe:
             stdout=subprocess.PIPE,
             text=True,
         )
+        if nice is not None:
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
         self.read()
 
-    def read(self) -> tuple[float, float]:
-        """The longest and the median wait since the last call."""
+    def read(self) -> float:
+        """The longest wait since the last call."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        longest, median = self._process.stdout.readline().split()
-        return float(longest), float(median)
+        return float(self._process.stdout.readline())
 
     def close(self) -> None:
         self._process.kill()
@@ -50,18 +51,18 @@ class Probe:
 def main() -> None:
     client = Client(int(sys.argv[1]))
     client.send(declare(QUEUE, durable=False))
-    waits: list[float] = []
+    longest = 0.0
     while True:
         started = time.monotonic()
         client.passive(QUEUE)
-        waits.append(time.monotonic() - started)
-        ready, _, _ = select.select([sys.stdin], [], [], max(0.0, EVERY_S - waits[-1]))
+        wait = time.monotonic() - started
+        longest = max(longest, wait)
+        ready, _, _ = select.select([sys.stdin], [], [], max(0.0, EVERY_S - wait))
         if ready:
             if not sys.stdin.readline():
                 return
-            waits.sort()
-            print(waits[-1], waits[len(waits) // 2], flush=True)
-            waits.clear()
+            print(longest, flush=True)
+            longest = 0.0
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 
 log = logging.getLogger("penstock.spark")
 
-# Of Java ("WARNING: Using incubator modules"), of a library of sketches ("Warning: Java versions > Java 11 …"), of Spark
-# before it has read how to log, and of its own log.
+# Of Java ("WARNING: Using incubator modules"), of a library of sketches ("Warning: Java versions > Java 11 …"), of
+# Spark before it has read how to log, and of its own log.
 WARNINGS = re.compile(
-    rb"WARNING: |Warning: Java |OpenJDK .* warning: |Picked up (_JAVA_OPTIONS|JAVA_TOOL_OPTIONS)|Using Spark's default log4j profile"
-    rb"|Setting default log level to|To adjust logging level use|\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN "
+    rb"WARNING: |Warning: Java |OpenJDK .* warning: |Picked up (_JAVA_OPTIONS|JAVA_TOOL_OPTIONS)"
+    rb"|Using Spark's default log4j profile|Setting default log level to"
+    rb"|To adjust logging level use|\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN "
 )
 
 
