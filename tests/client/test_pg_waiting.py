@@ -10,9 +10,9 @@ import pytest
 
 import penstock
 from penstock.client.errors import Closed, NotReserved
-from penstock.client.pg_statements import Statements
 from penstock.client.sync import pg_consumer
 from penstock.client.sync.pg_link import PgLink
+from penstock.pg.statements import Statements
 from tests.client.any_driver import PATIENCE_S, Place
 from tests.client.calls import Call
 from tests.interop.deadline import wait_until

@@ -21,10 +21,11 @@ from penstock.backing.postgres_queues import PgBackingQueues
 from penstock.broker.postgres_facts import WirePropertyFacts
 from penstock.clock import SystemClock
 from penstock.pg.install import DEFAULT_SCHEMA
-from penstock.server.pg_calls import PgCalls, put_parameters, taken_rows
+from penstock.pg.statements import Statements
+from penstock.server.pg_rows import put_parameters, taken_rows
 from tests.postgres_server import install_schema, new_server
 
-CALLS = PgCalls(DEFAULT_SCHEMA)
+STATEMENTS = Statements(DEFAULT_SCHEMA)
 # Messages that are ready, and their bytes.
 MEASURE = sql.SQL(
     "SELECT count(*), coalesce(sum(octet_length(m.payload)), 0)::bigint FROM penstock.messages m"
@@ -60,7 +61,7 @@ class InlineLink(PgLink):
         return InlineDoor(self.connection, f"{self._prefix} {name}", receiver, self._refill_max)
 
     def drop(self, name: str) -> None:
-        self.connection.execute(CALLS.drop_queue, (f"{self._prefix} {name}",))
+        self.connection.execute(STATEMENTS["drop_queue"], (f"{self._prefix} {name}",))
 
 
 class InlineDoor(PgDoor):
@@ -69,8 +70,8 @@ class InlineDoor(PgDoor):
         self._name = name
         self._receiver = receiver
         self._refill_max = refill_max
-        self._queue_id = self._value(CALLS.use_queue, name)
-        self._number = self._value(CALLS.attach, name, 0, None)
+        self._queue_id = self._value(STATEMENTS["use_queue"], name, None)
+        self._number = self._value(STATEMENTS["attach"], name, "consumer", 0, None)
 
     def _rows(self, call: Any, *parameters: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(call, parameters, binary=True).fetchall()
@@ -79,7 +80,9 @@ class InlineDoor(PgDoor):
         return self._rows(call, *parameters)[0][0]
 
     def put(self, rows: Sequence[PutRow], done: PutDone) -> None:
-        done([row[0] for row in self._rows(CALLS.put_rows, *put_parameters([self._queue_id] * len(rows), rows))])
+        done(
+            [row[0] for row in self._rows(STATEMENTS["put_rows"], *put_parameters([self._queue_id] * len(rows), rows))]
+        )
 
     def ask(self) -> None:
         if self._receiver.is_wanted():
@@ -97,15 +100,21 @@ class InlineDoor(PgDoor):
 
     def _reserve(self, count: int) -> None:
         floor = self._receiver.refill_floor()
-        self._receiver.rows_came(taken_rows(self._rows(CALLS.reserve, self._name, count, self._number, floor)), count)
+        self._receiver.rows_came(
+            taken_rows(self._rows(STATEMENTS["reserve_rows"], self._name, count, self._number, floor)), count
+        )
 
     def finalize(self, seq_ids: Sequence[int], note: str | None) -> None:
         if seq_ids:
-            assert self._value(CALLS.finalize, self._name, list(seq_ids), note, self._number) == len(seq_ids)
+            assert self._value(STATEMENTS["finalize_count"], self._name, list(seq_ids), note, self._number) == len(
+                seq_ids
+            )
 
     def give_back(self, seq_ids: Sequence[int], seen: bool) -> None:
         if seq_ids:
-            assert self._value(CALLS.requeue, self._name, list(seq_ids), self._number, seen) == len(seq_ids)
+            assert self._value(STATEMENTS["requeue_count"], self._name, list(seq_ids), self._number, seen) == len(
+                seq_ids
+            )
 
     def ready_count(self) -> int:
         return int(self._value(MEASURE, self._name))
@@ -120,21 +129,21 @@ class InlineDoor(PgDoor):
         return False
 
     def take(self, seq_ids: Sequence[int]) -> None:
-        rows = taken_rows(self._rows(CALLS.reserve_ids, self._name, list(seq_ids), self._number))
+        rows = taken_rows(self._rows(STATEMENTS["reserve_ids"], self._name, list(seq_ids), self._number))
         self._receiver.numbers_came(rows)
 
     def look(self, from_seq_id: int, count_max: int, bytes_max: int, done: Looked) -> None:
-        done(taken_rows(self._rows(CALLS.browse, self._name, from_seq_id, count_max, bytes_max)))
+        done(taken_rows(self._rows(STATEMENTS["browse"], self._name, from_seq_id, count_max, bytes_max)))
 
     def purge(self, done: Purged) -> None:
-        done(int(self._value(CALLS.purge, self._name)), None)
+        done(int(self._value(STATEMENTS["purge"], self._name)), None)
 
     def drop(self, done: Answered) -> None:
-        self._value(CALLS.drop_queue, self._name)
+        self._value(STATEMENTS["drop_queue"], self._name)
         done(None)
 
     def close(self) -> None:
-        self._value(CALLS.detach, self._number)
+        self._value(STATEMENTS["detach"], self._number)
 
     def leave(self) -> None:
         self.close()

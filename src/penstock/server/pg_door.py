@@ -22,9 +22,9 @@ from penstock.backing.postgres_link import (
     unavailable,
 )
 from penstock.errors import ChannelException
-from penstock.server.pg_calls import taken_rows
+from penstock.server.pg_lane import Rows
 from penstock.server.pg_put_lane import PutItem
-from penstock.server.pg_questions import Rows
+from penstock.server.pg_rows import taken_rows
 
 if TYPE_CHECKING:
     from penstock.server.pg_link import ServerPgLink
@@ -129,7 +129,7 @@ class ServerDoor(PgDoor):
             self.queue_id = answer[0][0]
             done(None)
 
-        self._link.questions.ask(self.name, self._link.calls.use_queue, (self.name,), made)
+        self._link.questions.ask(self.name, "use_queue", (self.name, None), made)
 
     def count(self, done: Answered) -> None:
         def counted(answer: Rows | ChannelException) -> None:
@@ -139,8 +139,7 @@ class ServerDoor(PgDoor):
             self.ready = answer[0][1] if answer else 0
             done(None)
 
-        calls = self._link.calls
-        self._when_quiet(lambda: self._link.questions.ask(self.name, calls.ready_counts, ([self.name],), counted))
+        self._when_quiet(lambda: self._link.questions.ask(self.name, "ready_counts", ([self.name],), counted))
 
     def purge(self, done: Purged) -> None:
         def purged(answer: Rows | ChannelException) -> None:
@@ -153,7 +152,7 @@ class ServerDoor(PgDoor):
             done(answer[0][0], None)
 
         self.is_purging = True
-        self._when_quiet(lambda: self._link.removals.ask(self.name, self._link.calls.purge, (self.name,), purged))
+        self._when_quiet(lambda: self._link.removals.ask(self.name, "purge", (self.name,), purged))
 
     def drop(self, done: Answered) -> None:
         def dropped(answer: Rows | ChannelException) -> None:
@@ -167,10 +166,7 @@ class ServerDoor(PgDoor):
             done(None)
 
         self.is_dropping = True
-        calls = self._link.calls
-        self._link.work.when_left(
-            self, lambda: self._link.removals.ask(self.name, calls.drop_queue, (self.name,), dropped)
-        )
+        self._link.work.when_left(self, lambda: self._link.removals.ask(self.name, "drop_queue", (self.name,), dropped))
 
     def look(self, from_seq_id: int, count_max: int, bytes_max: int, done: Looked) -> None:
         def looked(answer: Rows | ChannelException) -> None:
@@ -178,7 +174,7 @@ class ServerDoor(PgDoor):
             self.tell(lambda: done(rows))
 
         parameters = (self.name, from_seq_id, count_max, bytes_max)
-        self._link.questions.ask(self.name, self._link.calls.browse, parameters, looked)
+        self._link.questions.ask(self.name, "browse", parameters, looked)
 
     def take(self, seq_ids: Sequence[int]) -> None:
         self.numbers.extend(seq_ids)

@@ -12,11 +12,13 @@ import logging
 import random
 import select
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from penstock.pg.statements import Statements
 from penstock.server.pg_connect import connect, one_line
 
 log = logging.getLogger("penstock.postgres")
@@ -27,6 +29,7 @@ BACKOFF_S = (0.02, 2.0)
 CONNECTING_S = 1.0
 
 Connection = psycopg.AsyncConnection[Any]
+Rows = list[tuple[Any, ...]]
 
 
 def _is_readable(number: int) -> bool:
@@ -40,8 +43,9 @@ class Lane(ABC):
 
     NAME = ""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, statements: Statements) -> None:
         self._conninfo = make_conninfo(conninfo, application_name=f"penstock broker {self.NAME}")
+        self._statements = statements
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.connection: Connection | None = None
@@ -75,6 +79,11 @@ class Lane(ABC):
         if _is_readable(number):
             # The server says something that nobody asked for: goodbye, mostly. Nothing is in flight.
             raise psycopg.OperationalError("the server has ended the session")
+
+    async def rows(self, connection: Connection, statement: str, parameters: Sequence[Any] = ()) -> Rows:
+        """Run one of the statements; all its rows."""
+        cursor = await connection.execute(self._statements[statement], parameters, binary=True)
+        return await cursor.fetchall()
 
     @abstractmethod
     async def serve(self, connection: Connection) -> None:

@@ -13,7 +13,7 @@ from penstock import limits
 from penstock.backing.postgres_link import PgDoor, PgLink, PgReceiver, unavailable
 from penstock.errors import ChannelException, StartupError
 from penstock.pg import install as schemas
-from penstock.server.pg_calls import PgCalls
+from penstock.pg.statements import Statements
 from penstock.server.pg_connect import full_conninfo, one_line
 from penstock.server.pg_door import Run, ServerDoor
 from penstock.server.pg_lane import Lane
@@ -37,17 +37,19 @@ class ServerPgLink(PgLink):
         self.loop = loop
         # Called when a queue was told something: it may have something to say to clients.
         self.after_work = after_work
-        self.calls = PgCalls(schema)
+        statements = Statements(schema)
         self._schema = schema
         self._conninfo = full_conninfo(url)
         self.doors: dict[str, ServerDoor] = {}
-        self.puts = PutLane(self._conninfo, self.calls)
-        self.work = WorkLane(self._conninfo, self.calls)
-        self._ears = ListenLane(self._conninfo, self.calls, self.work, lambda: list(self.doors.values()), self.now_s)
+        self.puts = PutLane(self._conninfo, statements)
+        self.work = WorkLane(self._conninfo, statements)
+        self._ears = ListenLane(self._conninfo, statements, self.work, lambda: list(self.doors.values()), self.now_s)
         self.questions = Questions(
-            self._conninfo, "question", limits.PG_QUESTIONS_MAX, limits.PG_QUESTION_S, self.down_why
+            self._conninfo, statements, "question", limits.PG_QUESTIONS_MAX, limits.PG_QUESTION_S, self.down_why
         )
-        self.removals = Questions(self._conninfo, "removal", limits.PG_REMOVALS_MAX, limits.PG_REMOVAL_S, self.down_why)
+        self.removals = Questions(
+            self._conninfo, statements, "removal", limits.PG_REMOVALS_MAX, limits.PG_REMOVAL_S, self.down_why
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     @property

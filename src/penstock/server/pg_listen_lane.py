@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.pg.sessions import SECONDS_FOR_THE_NAMED
-from penstock.server.pg_calls import PgCalls
+from penstock.pg.statements import Statements
 from penstock.server.pg_connect import is_lost, one_line
 from penstock.server.pg_lane import Connection, Lane
 from penstock.server.pg_work_lane import WorkLane
@@ -44,13 +44,12 @@ class ListenLane(Lane):
     def __init__(
         self,
         conninfo: str,
-        calls: PgCalls,
+        statements: Statements,
         work: WorkLane,
         doors: Callable[[], Iterable[ServerDoor]],
         now_s: Callable[[], float],
     ) -> None:
-        super().__init__(conninfo)
-        self._calls = calls
+        super().__init__(conninfo, statements)
         self._work = work
         self._doors = doors
         self._now_s = now_s
@@ -86,7 +85,7 @@ class ListenLane(Lane):
                     log.warning("upkeep of PostgreSQL's queues: %s", one_line(error))
 
     async def _sweep(self, connection: Connection) -> None:
-        await connection.execute(self._calls.sweep)
+        await self.rows(connection, "sweep")
 
     async def _listen(self, connection: Connection) -> None:
         doors = {door.name: door for door in self._doors()}
@@ -99,9 +98,7 @@ class ListenLane(Lane):
         for name, door in doors.items():
             if name not in known:
                 if not door.channel:
-                    found = await (await connection.execute(self._calls.channel_of, (name,))).fetchone()
-                    assert found is not None
-                    door.channel = found[0]
+                    door.channel = (await self.rows(connection, "channel_of", (name,)))[0][0]
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(door.channel)))
                 self._by_channel[door.channel] = door
                 # What came before is not notified.
@@ -128,8 +125,7 @@ class ListenLane(Lane):
         doors = {door.name: door for door in self._doors()}
         if not doors:
             return
-        cursor = await connection.execute(self._calls.ready_counts, (list(doors),))
-        for name, ready in await cursor.fetchall():
+        for name, ready in await self.rows(connection, "ready_counts", (list(doors),)):
             door = doors[name]
             door.ready = max(0, ready)
             if ready > 0 and not door.is_closed:
@@ -140,12 +136,10 @@ class ListenLane(Lane):
         idle = {door.name: door for door in self._doors() if door.ready and not door.receiver.is_wanted()}
         if not idle:
             return
-        cursor = await connection.execute(self._calls.heads_expired, (list(idle),))
-        names = [row[0] for row in await cursor.fetchall()]
+        names = [row[0] for row in await self.rows(connection, "heads_expired", (list(idle),))]
         if not names:
             return
-        cursor = await connection.execute(self._calls.expired_heads, (names,))
-        for name, ids in await cursor.fetchall():
+        for name, ids in await self.rows(connection, "expired_heads", (names,)):
             if not idle[name].is_closed:
                 idle[name].expired = ids
                 self._work.add(idle[name])
@@ -153,8 +147,7 @@ class ListenLane(Lane):
     async def _say_seen(self, connection: Connection) -> None:
         numbers = self._work.numbers()
         if numbers:
-            cursor = await connection.execute(self._calls.seen, (list(numbers),))
-            for number, is_known, *_ in await cursor.fetchall():
+            for number, is_known in await self.rows(connection, "seen", (list(numbers),)):
                 door = numbers[number]
                 if not is_known and door.number == number and door.is_attached:
                     self._work.number_lost(door)

@@ -16,9 +16,10 @@ import psycopg
 
 from penstock import limits
 from penstock.backing.postgres_link import PutDone, PutRow
-from penstock.server.pg_calls import PgCalls, put_parameters
+from penstock.pg.statements import Statements
 from penstock.server.pg_connect import is_lost, one_line
 from penstock.server.pg_lane import Connection, Lane
+from penstock.server.pg_rows import put_parameters
 
 if TYPE_CHECKING:
     from penstock.server.pg_door import ServerDoor
@@ -48,9 +49,8 @@ class PutLane(Lane):
 
     NAME = "put"
 
-    def __init__(self, conninfo: str, calls: PgCalls) -> None:
-        super().__init__(conninfo)
-        self._calls = calls
+    def __init__(self, conninfo: str, statements: Statements) -> None:
+        super().__init__(conninfo, statements)
         self._waiting: deque[PutItem] = deque()
         self._in_flight: list[PutItem] = []
         self.waiting_bytes = 0
@@ -162,15 +162,12 @@ class PutLane(Lane):
         for item in batch:
             if item.rows and not item.door.queue_id:
                 # Dropped by somebody else, or not looked up since the start: it is made again.
-                found = await (await connection.execute(self._calls.use_queue, (item.door.name,))).fetchone()
-                assert found is not None
-                item.door.queue_id = found[0]
+                item.door.queue_id = (await self.rows(connection, "use_queue", (item.door.name, None)))[0][0]
             queue_ids.extend([item.door.queue_id] * len(item.rows))
             rows.extend(item.rows)
         if not rows:
             return []
-        cursor = await connection.execute(self._calls.put_rows, put_parameters(queue_ids, rows), binary=True)
-        return [row[0] for row in await cursor.fetchall()]
+        return [row[0] for row in await self.rows(connection, "put_rows", put_parameters(queue_ids, rows))]
 
     # --- answers --------------------------------------------------------------------------------------
 

@@ -19,12 +19,12 @@ from psycopg.conninfo import make_conninfo
 from penstock import limits
 from penstock.backing.postgres_link import unavailable
 from penstock.errors import ChannelException, resource_locked
+from penstock.pg.statements import Statements
 from penstock.server.pg_connect import connect, is_lost, one_line
+from penstock.server.pg_lane import Connection, Rows
 
-Rows = list[tuple[Any, ...]]
 # What was found, or why nothing could be.
 Told = Callable[[Rows | ChannelException], None]
-Connection = psycopg.AsyncConnection[Any]
 
 # SQLSTATE: somebody else has the lock.
 IS_LOCKED = "55P03"
@@ -35,8 +35,17 @@ PAUSE_S = 0.05
 class Questions:
     """Asks, over a few connections."""
 
-    def __init__(self, conninfo: str, kind: str, at_once: int, statement_s: float, down_why: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        statements: Statements,
+        kind: str,
+        at_once: int,
+        statement_s: float,
+        down_why: Callable[[], str],
+    ) -> None:
         self._conninfo = make_conninfo(conninfo, application_name=f"penstock broker {kind}")
+        self._statements = statements
         self._statement_s = statement_s
         self._down_why = down_why
         self._turns = asyncio.Semaphore(at_once)
@@ -44,19 +53,19 @@ class Questions:
         self._in_use: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, queue: str, call: Any, parameters: Sequence[Any], told: Told) -> None:
+    def ask(self, queue: str, statement: str, parameters: Sequence[Any], told: Told) -> None:
         """Have `told` called when it was answered; at once when the database is known to be down."""
         why = self._down_why()
         if why:
             told(unavailable(queue, why))
             return
         task = asyncio.get_running_loop().create_task(
-            self._ask(queue, call, parameters, told), name="penstock-pg-question"
+            self._ask(queue, statement, parameters, told), name="penstock-pg-question"
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, queue: str, call: Any, parameters: Sequence[Any], told: Told) -> None:
+    async def _ask(self, queue: str, statement: str, parameters: Sequence[Any], told: Told) -> None:
         answer: Rows | ChannelException
         try:
             async with asyncio.timeout(limits.PG_QUESTION_S):
@@ -65,12 +74,12 @@ class Questions:
             told(unavailable(queue, "others wait for answers too"))
             return
         try:
-            answer = await self._answer(queue, call, parameters)
+            answer = await self._answer(queue, statement, parameters)
         finally:
             self._turns.release()
         told(answer)
 
-    async def _answer(self, queue: str, call: Any, parameters: Sequence[Any]) -> Rows | ChannelException:
+    async def _answer(self, queue: str, statement: str, parameters: Sequence[Any]) -> Rows | ChannelException:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + limits.PG_QUESTION_S
         may_ask_anew = True
@@ -80,7 +89,7 @@ class Questions:
             try:
                 connection = self._idle.pop() if was_idle else await self._connect()
                 self._in_use.add(connection)
-                cursor = await connection.execute(call, parameters, binary=True)
+                cursor = await connection.execute(self._statements[statement], parameters, binary=True)
                 return await cursor.fetchall()
             except (psycopg.Error, OSError) as error:
                 is_gone = connection is None or not isinstance(error, psycopg.Error) or is_lost(connection, error)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from penstock import limits
-from penstock.server.pg_calls import PgCalls, taken_rows
+from penstock.pg.statements import Statements
 from penstock.server.pg_connect import is_lost, one_line
 from penstock.server.pg_lane import Connection, Lane
 from penstock.server.pg_put_lane import QUEUE_IS_GONE
+from penstock.server.pg_rows import taken_rows
 
 if TYPE_CHECKING:
     from penstock.server.pg_door import ServerDoor
@@ -36,9 +37,8 @@ class WorkLane(Lane):
 
     NAME = "work"
 
-    def __init__(self, conninfo: str, calls: PgCalls) -> None:
-        super().__init__(conninfo)
-        self._calls = calls
+    def __init__(self, conninfo: str, statements: Statements) -> None:
+        super().__init__(conninfo, statements)
         # Queues with work, in the order of their turn.
         self._busy: dict[ServerDoor, None] = {}
         self._at_work: ServerDoor | None = None
@@ -107,7 +107,7 @@ class WorkLane(Lane):
         while True:
             await self.woken(connection)
             while self._leaving:
-                await connection.execute(self._calls.detach, (self._leaving.pop(),))
+                await self.rows(connection, "detach", (self._leaving.pop(),))
             while self._busy:
                 door = next(iter(self._busy))
                 del self._busy[door]
@@ -155,49 +155,47 @@ class WorkLane(Lane):
 
     async def _attach(self, connection: Connection, door: ServerDoor) -> None:
         again = door.number or None
-        number = await self._value(connection, self._calls.attach, (door.name, GRACE_S, again))
+        number = await self._value(connection, "attach", (door.name, "consumer", GRACE_S, again))
         if again is not None and number == again:
-            await self._find_strays(connection, door)
+            await self._give_back_others(connection, door)
         elif again is not None:
             log.warning("queue %s: this node was away for too long, its messages went to others", ascii(door.name))
             door.seen.clear()
             door.unseen.clear()
             # The old number's lock, if this is the session that had it.
-            await connection.execute(self._calls.detach, (again,))
+            await self.rows(connection, "detach", (again,))
         door.number = number
         door.is_attached = True
         door.is_waiting = False
         self._attached[door] = None
 
-    async def _find_strays(self, connection: Connection, door: ServerDoor) -> None:
-        """Rows that are reserved for this node, and that it does not know of: their answer was lost."""
-        cursor = await connection.execute(self._calls.reserved_by, (door.name, door.number))
-        reserved = {row[0] for row in await cursor.fetchall()}
-        known = {*door.receiver.held_ids(), *door.seen, *door.unseen}
+    async def _give_back_others(self, connection: Connection, door: ServerDoor) -> None:
+        """Give back rows that are reserved for this node and that it does not know of: their answer was lost."""
+        known = [*door.receiver.held_ids(), *door.seen, *door.unseen]
         for ids in door.finalized.values():
-            known.update(ids)
-        door.unseen.extend(sorted(reserved - known))
+            known.extend(ids)
+        door.ready += len(await self.rows(connection, "give_back_others", (door.name, known, door.number)))
 
     async def _settle(self, connection: Connection, door: ServerDoor) -> None:
         while door.finalized:
             note, ids = next(iter(door.finalized.items()))
             some = ids[: limits.PG_SETTLE_IDS_MAX]
-            await connection.execute(self._calls.finalize, (door.name, some, note, door.number))
+            await self.rows(connection, "finalize_count", (door.name, some, note, door.number))
             del ids[: len(some)]
             if not ids:
                 del door.finalized[note]
         for ids, seen in ((door.seen, True), (door.unseen, False)):
             while ids:
                 some = ids[: limits.PG_SETTLE_IDS_MAX]
-                given = await self._value(connection, self._calls.requeue, (door.name, some, door.number, seen))
+                given = await self._value(connection, "requeue_count", (door.name, some, door.number, seen))
                 del ids[: len(some)]
                 door.ready += given
 
     async def _reserve(self, connection: Connection, door: ServerDoor) -> None:
         expired, door.expired = door.expired, []
         if expired:
-            cursor = await connection.execute(self._calls.reserve_ids, (door.name, expired, door.number), binary=True)
-            door.rows_came(taken_rows(await cursor.fetchall()), len(expired))
+            found = await self.rows(connection, "reserve_ids", (door.name, expired, door.number))
+            door.rows_came(taken_rows(found), len(expired))
         await self._reserve_numbers(connection, door)
         if door.is_purging:
             # It is added again when that is over.
@@ -212,10 +210,8 @@ class WorkLane(Lane):
             return
         door.is_asked = False
         try:
-            cursor = await connection.execute(
-                self._calls.reserve, (door.name, count, door.number, receiver.refill_floor()), binary=True
-            )
-            rows = taken_rows(await cursor.fetchall())
+            parameters = (door.name, count, door.number, receiver.refill_floor())
+            rows = taken_rows(await self.rows(connection, "reserve_rows", parameters))
         except psycopg.Error:
             door.getters.extend(getters)
             raise
@@ -224,26 +220,23 @@ class WorkLane(Lane):
             answered(None)
         if not rows and receiver.is_wanted():
             if door.looked_in_vain():
-                await connection.execute(self._calls.set_waiting, (door.number, True))
+                await self.rows(connection, "set_waiting", (door.number, True))
                 door.is_waiting = True
         elif rows and door.is_waiting:
-            await connection.execute(self._calls.set_waiting, (door.number, False))
+            await self.rows(connection, "set_waiting", (door.number, False))
             door.is_waiting = False
 
     async def _reserve_numbers(self, connection: Connection, door: ServerDoor) -> None:
         numbers, door.numbers = door.numbers, []
         if numbers and not door.is_purging:
-            cursor = await connection.execute(self._calls.reserve_ids, (door.name, numbers, door.number), binary=True)
-            door.numbers_came(taken_rows(await cursor.fetchall()))
+            door.numbers_came(taken_rows(await self.rows(connection, "reserve_ids", (door.name, numbers, door.number))))
 
     async def _detach(self, connection: Connection, door: ServerDoor) -> None:
         if door.number:
-            await connection.execute(self._calls.detach, (door.number,))
+            await self.rows(connection, "detach", (door.number,))
         door.is_closed = True
         self._attached.pop(door, None)
         door.release_waiting("the queue was closed")
 
-    async def _value(self, connection: Connection, call: Any, parameters: tuple[Any, ...]) -> int:
-        found = await (await connection.execute(call, parameters)).fetchone()
-        assert found is not None
-        return int(found[0])
+    async def _value(self, connection: Connection, statement: str, parameters: tuple[Any, ...]) -> int:
+        return int((await self.rows(connection, statement, parameters))[0][0])

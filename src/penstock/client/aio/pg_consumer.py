@@ -23,7 +23,7 @@ from penstock.client.errors import ClientError, Closed, NotReserved
 from penstock.client.floor import Floor
 from penstock.client.message import Message
 from penstock.client.pg_errors import NotAttached
-from penstock.client.pg_statements import EXPIRED_COLUMN, finalized, id_array, reserved
+from penstock.client.pg_rows import EXPIRED_COLUMN, finalized, id_array, reserved
 
 # How long a consumer that finds something at every look is still said to wait.
 SECONDS_STILL_WAITING: Final = 1.0
@@ -165,7 +165,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         if now_s < self._sweep_at_s:
             return
         self._sweep_at_s = now_s + uniform(*SECONDS_BETWEEN_SWEEPS)  # noqa: S311
-        rows = await self._free_link().rows("sweep", (self._participant,))
+        rows = await self._free_link().rows("seen_and_sweep", (self._participant,))
         is_attached, woken, _ = rows[0]
         if woken:
             self._floor.forget()
@@ -179,7 +179,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         await self.attach()
 
     async def _attach(self, generation: int) -> bool:
-        number = await self._link.value("attach", (self.queue, "consumer", self._participant))
+        number = await self._link.value("attach", (self.queue, "consumer", 0.0, self._participant))
         if str(number) != self._participant:
             # What the old number had reserved is not ours any more.
             self._found.clear()

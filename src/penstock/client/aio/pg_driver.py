@@ -19,9 +19,10 @@ from penstock.client.aio.waiting import in_thread, monotonic
 from penstock.client.errors import NotSupported, SetupMissing
 from penstock.client.message import Message, QueueStats
 from penstock.client.pg_errors import missing_text
+from penstock.client.pg_rows import finalized
 from penstock.client.pg_setup import install_schema, newest_version
-from penstock.client.pg_statements import Statements, finalized
 from penstock.pg.sessions import url_options
+from penstock.pg.statements import Statements
 
 
 class AsyncPgDriver(AsyncDriver):

@@ -11,7 +11,7 @@ from penstock.client.aio.pg_link import AsyncPgLink
 from penstock.client.aio.waiting import Lock, to_the_end
 from penstock.client.errors import ClientError, Closed
 from penstock.client.message import Message
-from penstock.client.pg_statements import put_message
+from penstock.client.pg_rows import put_message
 
 
 class AsyncPgProducer(AsyncProducerDriver):
@@ -63,7 +63,7 @@ class AsyncPgProducer(AsyncProducerDriver):
                 return
 
     async def _attach(self, generation: int) -> bool:
-        number = await self._link.value("attach", (self._queue, "producer", self._participant))
+        number = await self._link.value("attach", (self._queue, "producer", 0.0, self._participant))
         self._participant = str(number)
         self._generation = generation
         return True

@@ -14,8 +14,8 @@ from weakref import WeakSet
 from penstock.client.errors import NotSupported, SetupMissing
 from penstock.client.message import Message, QueueStats
 from penstock.client.pg_errors import missing_text
+from penstock.client.pg_rows import finalized
 from penstock.client.pg_setup import install_schema, newest_version
-from penstock.client.pg_statements import Statements, finalized
 from penstock.client.sync.driver import ConsumerDriver, ConsumerOptions, Driver, ProducerDriver
 from penstock.client.sync.pg_consumer import PgConsumer
 from penstock.client.sync.pg_link import PgLink
@@ -23,6 +23,7 @@ from penstock.client.sync.pg_nap import PgNap
 from penstock.client.sync.pg_producer import PgProducer
 from penstock.client.sync.waiting import in_thread, monotonic
 from penstock.pg.sessions import url_options
+from penstock.pg.statements import Statements
 
 
 class PgDriver(Driver):

@@ -16,9 +16,9 @@ from psycopg import Connection, sql
 
 from penstock.client.errors import Closed, ConnectionLost
 from penstock.client.pg_errors import TAKEN_BACK, translated
-from penstock.client.pg_statements import Statements
 from penstock.client.sync.waiting import Lock, monotonic
 from penstock.pg.sessions import SECONDS_FOR_THE_NAMED, SESSION_SETTINGS, url_options
+from penstock.pg.statements import Statements
 
 # What the URL does not say itself. A peer that is gone without a word is noticed within a minute, by either side.
 DEFAULTS: Final[dict[str, Any]] = {

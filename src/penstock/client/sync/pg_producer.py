@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.client.errors import ClientError, Closed
 from penstock.client.message import Message
-from penstock.client.pg_statements import put_message
+from penstock.client.pg_rows import put_message
 from penstock.client.sync.driver import ProducerDriver
 from penstock.client.sync.pg_link import PgLink
 from penstock.client.sync.waiting import Lock, to_the_end
@@ -64,7 +64,7 @@ class PgProducer(ProducerDriver):
                 return
 
     def _attach(self, generation: int) -> bool:
-        number = self._link.value("attach", (self._queue, "producer", self._participant))
+        number = self._link.value("attach", (self._queue, "producer", 0.0, self._participant))
         self._participant = str(number)
         self._generation = generation
         return True
