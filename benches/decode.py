@@ -66,8 +66,8 @@ def write_journal(folder: Path, events: int, batch: int, lives: bool, own_proper
     journal.start(1, 0)
     for number in range(QUEUES):
         name = json.dumps({"vhost": "/", "queue": f"orders.{number}"})
-        journal.name_queue(number, b"vh/q%d %b" % (number, name.encode()))
-    consumer = journal.name_actor(json.dumps({"consumer": "ctag1.1", "connection": "127.0.0.1:5000"}).encode())
+        journal.names.name_queue(number, b"vh/q%d %b" % (number, name.encode()))
+    consumer = journal.names.name_actor(json.dumps({"consumer": "ctag1.1", "connection": "127.0.0.1:5000"}).encode())
     bodies = [random.randbytes(random.randint(*BODY_BYTES)) + FRAME_END for _ in range(ENTRIES_POOL)]
     shared = encode_properties(Properties(content_type="application/json", delivery_mode=2, message_id="m-0000001"))
     seqs = [0] * QUEUES

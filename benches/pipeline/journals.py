@@ -64,8 +64,10 @@ def make_journal(
     journal.start(1, 0)
     for number in range(1, QUEUES + 1):
         label = b'%032x/%032x {"vhost": "/", "queue": "orders-%d"}' % (1, number, number)
-        journal.name_queue(number, label)
-    actors = [journal.name_actor(b'{"consumer": "c%d", "connection": "bench"}' % number) for number in range(QUEUES)]
+        journal.names.name_queue(number, label)
+    actors = [
+        journal.names.name_actor(b'{"consumer": "c%d", "connection": "bench"}' % number) for number in range(QUEUES)
+    ]
     envelopes = [Envelope("shop", f"order.{number}", PROPERTIES, True) for number in range(QUEUES)]
     noise = os.urandom(4 << 20)
     done = [1] * QUEUES

@@ -120,7 +120,7 @@ def test_messages_in_all_zones_and_pending_ones_survive_an_end_in_the_middle_of_
     house.fetch(3)
     house.checkpoint()
     stored = house.stored()
-    segment = house.node.journal.position()[0]
+    segment = house.node.journal.segments.position()[0]
     for _ in range(slices):
         if not stored.move_home(segment, 3):
             break

@@ -24,7 +24,7 @@ def new_house(paging: PagingOptions | None = None, survival: Survival = Survival
 
 
 def move_all(house: VariableHouse, count_max: int = 3) -> None:
-    while house.stored().move_home(house.node.journal.position()[0], count_max):
+    while house.stored().move_home(house.node.journal.segments.position()[0], count_max):
         house.check()
     house.check()
 
@@ -40,7 +40,7 @@ def remove_history(house: VariableHouse) -> None:
     for _ in range(100):
         house.checkpoint()
         end_turns(house, 3)
-        if len(house.node.journal.segments()) <= 2:
+        if len(house.node.journal.segments.numbers()) <= 2:
             break
 
 
@@ -165,7 +165,7 @@ def test_a_queue_without_messages_needs_no_segment_and_the_next_message_needs_it
     house.drain()
     house.commit()
     assert house.stored().journal_segment_needed() == NO_SEGMENT
-    segment = house.node.journal.position()[0]
+    segment = house.node.journal.segments.position()[0]
     house.numbered(4, 4)
     assert house.stored().journal_segment_needed() == segment
 
@@ -174,14 +174,14 @@ def test_without_retention_old_segments_go_after_two_checkpoints_and_their_messa
     house = new_house()
     fill_all_zones(house)
     house.fetch(5)
-    assert len(house.node.journal.segments()) > 20
-    oldest = house.node.journal.segments()[0]
+    assert len(house.node.journal.segments.numbers()) > 20
+    oldest = house.node.journal.segments.numbers()[0]
     move_all(house)
     house.checkpoint()
-    assert oldest in house.node.journal.segments(), "the older checkpoint may still need it"
+    assert oldest in house.node.journal.segments.numbers(), "the older checkpoint may still need it"
     house.checkpoint()
     house.checkpoint()
-    assert len(house.node.journal.segments()) <= 2
+    assert len(house.node.journal.segments.numbers()) <= 2
     assert house.queue.requeue(range(5)) == 5
     house.crash()
     assert house.numbers() == list(range(21))
@@ -192,7 +192,7 @@ def test_a_node_moves_and_removes_by_itself() -> None:
     fill_all_zones(house)
     house.fetch(5)
     remove_history(house)
-    assert len(house.node.journal.segments()) <= 2
+    assert len(house.node.journal.segments.numbers()) <= 2
     house.check()
     house.crash()
     assert house.numbers() == list(range(21))
@@ -207,14 +207,14 @@ def test_after_a_start_a_segment_is_not_taken_for_the_last_one_that_the_delta_is
     house.push_betas(100)
     house.restart()
     house.numbered(40, 44)
-    segments = house.node.journal.segments()
+    segments = house.node.journal.segments.numbers()
     for segment in segments[:20]:
         while house.stored().move_home(segment, 3):
             pass
         assert segment < house.stored().journal_segment_needed() <= segment + 1
     house.check()
     remove_history(house)
-    assert len(house.node.journal.segments()) <= 2
+    assert len(house.node.journal.segments.numbers()) <= 2
     assert house.numbers() == list(range(45))
     assert house.queue.lost_count == 0
 
@@ -229,7 +229,7 @@ def test_after_a_start_without_anything_in_the_journal_new_messages_hold_their_s
     house.push_betas(100)
     house.restart()
     assert house.stored().journal_segment_needed() == NO_SEGMENT
-    segment = house.node.journal.position()[0]
+    segment = house.node.journal.segments.position()[0]
     house.numbered(20, 29)
     assert house.stored().journal_segment_needed() == segment
     house.push_alphas(100)
@@ -247,7 +247,7 @@ def test_a_message_that_cannot_be_read_does_not_keep_its_neighbours_from_moving(
     house.push_alphas(100)
     house.node.journal.roll()
     house.numbered(0, 1)
-    segment = house.node.journal.segments()[0]
+    segment = house.node.journal.segments.numbers()[0]
     path = f"journal/{segment:08d}.pnj"
     house.disk.flip(path, house.disk.contents()[path].index(bodies[99]), 0)
     while house.stored().move_home(segment, 7):
@@ -273,7 +273,7 @@ def test_a_transient_message_that_stays_does_not_hold_a_journal_segment_for_ever
         house.fetch(1, ack_required=False)
     house.numbered(30, 30)
     remove_history(house)
-    assert len(house.node.journal.segments()) <= 2
+    assert len(house.node.journal.segments.numbers()) <= 2
     assert house.numbers() == [30]
     assert house.queue.ack([0]) == 1
 

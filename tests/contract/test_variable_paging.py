@@ -288,7 +288,7 @@ def test_moving_home_writes_each_small_persistent_body_once() -> None:
     fill_all_zones(house)
     house.fetch(3)
     for _ in range(3):
-        while house.stored().move_home(house.node.journal.position()[0], 4):
+        while house.stored().move_home(house.node.journal.segments.position()[0], 4):
             pass
     assert house.status("disk_writes") == 21
     house.push_alphas(100)

@@ -25,7 +25,7 @@ def house_with(place: str) -> VariableHouse:
         house.commit()
     house.push_alphas(100)
     if place == "/qs/":
-        house.stored().move_home(house.node.journal.position()[0], 100)
+        house.stored().move_home(house.node.journal.segments.position()[0], 100)
         house.checkpoint()
     return house
 

@@ -169,7 +169,7 @@ class Storm:
     def move_home(self) -> None:
         """As retention asks for it: a segment that is not the newest."""
         needed = self.house.stored().journal_segment_needed()
-        if needed < self.house.node.journal.position()[0]:
+        if needed < self.house.node.journal.segments.position()[0]:
             self.house.stored().move_home(needed, self.rng.choice([1, 3, 100]))
 
     def purge(self) -> None:

@@ -298,7 +298,7 @@ def test_a_label_of_another_form_is_shown_as_it_is(tmp_path: Path) -> None:
 def three_segments(folder: Path, text: bytes = b"text %d") -> House:
     house = house_in(folder, segment_bytes=FIRST_BATCH_AT + 800)
     number = 0
-    while house.journal.position()[0] < 4:
+    while house.journal.segments.position()[0] < 4:
         house.commit_one(text % number)
         number += 1
     house.commit_one(b"the last one")

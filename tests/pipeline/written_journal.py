@@ -62,7 +62,7 @@ class WrittenJournal:
         if number is None:
             number = self._numbers[vhost, name] = len(self._numbers) + 1
             text = json.dumps({"vhost": vhost, "queue": name}, ensure_ascii=False)
-            self.journal.name_queue(number, f"v{vhost.encode().hex()}/q{number} {text}".encode())
+            self.journal.names.name_queue(number, f"v{vhost.encode().hex()}/q{number} {text}".encode())
         return number
 
     def publish(

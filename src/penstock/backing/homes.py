@@ -214,7 +214,7 @@ class Homes:
         try:
             if status.msg_in_store == places.JOURNAL:
                 place = status.place
-                item = self.journal.read_one(place.segment, place.pos, status.entry + index)
+                item = self.journal.batches.read_one(place.segment, place.pos, status.entry + index)
                 return None if item is None else (item[0], item[1], status.msg_props)
             assert status.addresses is not None
             if status.msg_in_store == places.MSG_STORE:
@@ -245,7 +245,7 @@ class Homes:
     def _read_journal(self, status: MsgStatus) -> Sequence[tuple[Envelope, bytes] | None]:
         place = status.place
         try:
-            return self.journal.read_run(place.segment, place.pos, status.entry, status.count)
+            return self.journal.batches.read_run(place.segment, place.pos, status.entry, status.count)
         except RottenBatch:
             return [None] * status.count
 

@@ -204,7 +204,7 @@ class Tail:
                 return
         if place is not self._last_place:
             self._last_place = place
-            self.spans.note(first, self._journal.position()[0])
+            self.spans.note(first, self._journal.segments.position()[0])
         status = MsgStatus(first, count, entries, props, size_each, size, places.QUEUE_STORE)
         status.msg_id = self._journal.next_lsn - count
         status.is_heavy = heavy > 0

@@ -88,10 +88,10 @@ class VariableBackingQueues(BackingQueues):
         return queue
 
     def name_actor(self, text: bytes) -> int:
-        return self._node.journal.name_actor(text)
+        return self._node.journal.names.name_actor(text)
 
     def forget_actor(self, actor: int) -> None:
-        self._node.journal.forget_actor(actor)
+        self._node.journal.names.forget_actor(actor)
 
     def delete_crashed(self, queue_id: str) -> None:
         number = self._node.registry.names.number(queue_id)

@@ -104,10 +104,10 @@ class VariableSettling(VariableFetching):
     # --- who has what ------------------------------------------------------------------------------
 
     def name_actor(self, text: bytes) -> int:
-        return self._journal.name_actor(text) if self.durable else NO_ACTOR
+        return self._journal.names.name_actor(text) if self.durable else NO_ACTOR
 
     def forget_actor(self, actor: int) -> None:
-        self._journal.forget_actor(actor)
+        self._journal.names.forget_actor(actor)
 
     def note_given(self, seq_ids: Sequence[int], actor: int) -> None:
         self._note(rows.GIVEN, seq_ids, actor)

@@ -199,6 +199,7 @@ class BatchCache:
         return entries, view.end - pos + len(entries) * ENTRY_BYTES
 
     def _reader(self, segment: int) -> SegmentReader:
+        assert segment >= 0, "a batch that was not written is in RAM"
         reader = self._readers.pop(segment, None)
         if reader is None:
             reader = SegmentReader(self._files, self._folder, segment)

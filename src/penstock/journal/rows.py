@@ -3,7 +3,7 @@
 A row is (seq, queue, actor, count, route, entry, kind, flags, arg, number); the ROW_ constants are the indexes. It
 stands for `count` events: messages seq, seq + 1, … of one queue. `entry` is the first of `count` entries in the heaps.
 
-Life of the data: numbers on disk. They are written by `gathering`, read by recovery, fsck and the pipeline.
+Life of the data: numbers on disk. They are written by `journal`, read by recovery, fsck and the pipeline.
 
 Invariants
   1. A number, once released, keeps its meaning for ever. New kinds get new numbers.

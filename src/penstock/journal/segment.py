@@ -26,7 +26,7 @@ from typing import Final, final
 from penstock.clock import Clock
 from penstock.files import File, Files, write_all
 from penstock.journal.format import FIRST_BATCH_AT, encode_head, salt_seed, segment_path
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.segment_reader import SegmentReader, segment_numbers
 
 SALT_MASK: Final = 2**64 - 1
 
@@ -120,7 +120,12 @@ class Segments:
             return newest.number + 1, FIRST_BATCH_AT
         return newest.number, newest.pos
 
+    def numbers(self) -> list[int]:
+        """Numbers of the segments on disk, oldest first."""
+        return segment_numbers(self._files, self._folder)
+
     def size_bytes(self, number: int) -> int:
+        """Size of a segment's file."""
         file = self._files.open(segment_path(self._folder, number))
         try:
             return file.size()

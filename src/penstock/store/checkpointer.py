@@ -179,7 +179,7 @@ class Checkpointer:
         header = CheckpointHeader(self.next_number, self._random_int(64), self._clock.wall_ms(), self._clean)
         self.next_number += 1
         self._pieces, header.definitions_lsn = self._definitions()
-        header.replay_segment, header.replay_pos = journal.position()
+        header.replay_segment, header.replay_pos = journal.segments.position()
         header.replay_lsn = journal.next_lsn
         header.needed_segment = NO_SEGMENT
         self._draft = CheckpointDraft(self._files, header)
@@ -287,7 +287,7 @@ class Checkpointer:
         draft = self._draft
         assert draft is not None
         draft.header.next_queue_no = self._registry.names.next_number
-        draft.header.next_segment = self._journal.segments()[-1] + 1
+        draft.header.next_segment = self._journal.segments.numbers()[-1] + 1
         file = draft.finish()
         self.phase = WAITING
         self._syncer.submit([file], partial(self._draft_synced, draft))

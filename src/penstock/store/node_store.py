@@ -137,7 +137,7 @@ class NodeStore:
         self.registry.names = recovered.names
         self.registry.recovered = recovered.states
         for number, name in recovered.names.items():
-            self.journal.name_queue(number, name.label())
+            self.journal.names.name_queue(number, name.label())
         self.checkpointer.kept = recovered.kept
         self.checkpointer.next_number = recovered.next_checkpoint
         if recovered.kept:
@@ -224,7 +224,7 @@ class NodeStore:
         if number is None:
             name = QueueName(vhost_id, queue_id, text)
             number = self.registry.names.new_number(name)
-            self.journal.name_queue(number, name.label())
+            self.journal.names.name_queue(number, name.label())
         return number
 
     def queue_state(self, queue_id: str) -> QueueState | None:
@@ -379,7 +379,7 @@ class NodeStore:
         self.retention.disk_is_low = is_low
 
     def _begin_checkpoint(self, clean: bool) -> None:
-        if self.retention.disk_is_low and self.journal.position()[1] > _LOW_DISK_SEGMENT_BYTES:
+        if self.retention.disk_is_low and self.journal.segments.position()[1] > _LOW_DISK_SEGMENT_BYTES:
             # Only a segment that was left can go.
             self.journal.roll()
         self._checkpoint_lsn = self.journal.next_lsn

@@ -127,7 +127,7 @@ class Retention:
     def _remove(self) -> list[int]:
         """Remove what nobody needs and nobody wants to keep; return what history is left that is not held."""
         kept = self._checkpointer.kept
-        segments = self._journal.segments()
+        segments = self._journal.segments.numbers()
         # Without the newest: replay may begin behind it, when the next batch is to begin a segment.
         history = [number for number in segments[:-1] if number < kept[-1].replay_segment]
         out = self._count_out(history)
@@ -178,7 +178,7 @@ class Retention:
         for number in segments[position:]:
             first_lsn = self._first_lsns.get(number, -1)
             if first_lsn < 0:
-                first_lsn = self._first_lsns[number] = self._journal.segment_first_lsn(number)
+                first_lsn = self._first_lsns[number] = self._journal.segments.first_lsn(number)
             if first_lsn >= 0:
                 return first_lsn
         return LSN_MAX
@@ -186,13 +186,13 @@ class Retention:
     def _size(self, number: int) -> int:
         size = self._sizes.get(number)
         if size is None:
-            size = self._sizes[number] = self._journal.segment_bytes(number)
+            size = self._sizes[number] = self._journal.segments.size_bytes(number)
         return size
 
     def _begin_ms(self, number: int) -> int:
         begun = self._begun_ms.get(number)
         if begun is None:
-            begun = self._journal.segment_begun_ms(number)
+            begun = self._journal.segments.begun_ms(number)
             if begun < 0:
                 # Nothing is known: as if it had been begun just now, so that it stays.
                 begun = self._clock.wall_ms()
@@ -233,7 +233,7 @@ class Retention:
         if not out:
             return NOTHING
         in_segments = self._checkpointer.live_in_segments
-        total = sum([self._size(number) for number in self._journal.segments()[:-1] if number >= out[0]])
+        total = sum([self._size(number) for number in self._journal.segments.numbers()[:-1] if number >= out[0]])
         limit = 2 * (self._checkpointer.live_bytes + self._options.retention_bytes)
         last = NOTHING
         alive = size = 0

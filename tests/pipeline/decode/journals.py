@@ -47,7 +47,7 @@ class JournalFolder:
 
     def name(self, number: int) -> None:
         name = {"vhost": f"v{number % 2}", "queue": f"queue {number}"}
-        self.journal.name_queue(number, b"vh/q%d %b" % (number, json.dumps(name).encode()))
+        self.journal.names.name_queue(number, b"vh/q%d %b" % (number, json.dumps(name).encode()))
 
     def commit(self, seconds: float = 0.25) -> None:
         self.clock.advance(seconds)
@@ -156,7 +156,7 @@ def write_steps(house: JournalFolder, steps: Iterable[Step], first_seq: int = 0)
     actors = [0, -1]
     for name in CONSUMERS:
         text = {"consumer": name, "connection": f"127.0.0.1:{len(name)}", "channel": 1}
-        actors.append(journal.name_actor(json.dumps(text).encode()))
+        actors.append(journal.names.name_actor(json.dumps(text).encode()))
     for name, *values in steps:
         if name == "publish":
             queues, properties, key, sizes, priority, expiry_ms, persistent = values

@@ -447,9 +447,9 @@ def test_strays_survive_a_restart_and_leave_old_journal_segments() -> None:
     stored = scene.house.stored()
     scene.house.commit()
     scene.house.node.journal.roll()
-    while stored.move_home(scene.house.node.journal.segments()[0], 3):
+    while stored.move_home(scene.house.node.journal.segments.numbers()[0], 3):
         scene.house.check()
-    assert stored.journal_segment_needed() > scene.house.node.journal.segments()[0]
+    assert stored.journal_segment_needed() > scene.house.node.journal.segments.numbers()[0]
     scene.restart(True)
 
 

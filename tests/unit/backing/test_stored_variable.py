@@ -144,7 +144,7 @@ def test_moved_messages_are_in_the_snapshot_where_they_are_now() -> None:
     house = VariableHouse()
     fill_all_zones(house)
     house.fetch(2)
-    while house.stored().move_home(house.node.journal.position()[0], 5):
+    while house.stored().move_home(house.node.journal.segments.position()[0], 5):
         pass
     state = snapshot(house)
     assert {run.kind for run in state.runs} == {QUEUE_STORE}

@@ -75,7 +75,7 @@ class House:
         )
         self.journal.start(segment, lsn)
         for number in range(1, 10):
-            self.journal.name_queue(number, b"queue %d" % number)
+            self.journal.names.name_queue(number, b"queue %d" % number)
 
     def commit(self) -> tuple[int, int]:
         """Write what is gathered; where it stands."""

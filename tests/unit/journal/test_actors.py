@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from journal_house import FOLDER, House
 
-from penstock.journal import gathering, rows
+from penstock.journal import rows
+from penstock.journal.names import ACTOR_MAX
 from penstock.journal.reader import BatchView, replay
 from penstock.sim_files import SimFiles
 
@@ -39,7 +40,7 @@ def settled_in(files: SimFiles) -> list[tuple[int, ...]]:
 
 def test_a_consumer_is_named_once_before_its_first_row() -> None:
     house = House()
-    actor = house.journal.name_actor(b"c")
+    actor = house.journal.names.name_actor(b"c")
     house.journal.settle(rows.DELIVERED, 1, 0, 1, 5, actor)
     house.journal.settle(rows.DELIVERED, 1, 7, 1, 5, actor)
     house.commit()
@@ -51,7 +52,7 @@ def test_a_consumer_is_named_once_before_its_first_row() -> None:
 
 def test_a_consumer_that_gets_nothing_is_not_named() -> None:
     house = House()
-    house.journal.name_actor(b"idle")
+    house.journal.names.name_actor(b"idle")
     house.journal.settle(rows.DELIVERED, 1, 0, 1, 5)
     house.journal.settle(rows.DELIVERED, 1, 1, 1, 5, -1)
     house.commit()
@@ -60,7 +61,7 @@ def test_a_consumer_that_gets_nothing_is_not_named() -> None:
 
 def test_a_consumer_is_named_again_in_the_next_segment() -> None:
     house = House()
-    actor = house.journal.name_actor(b"c")
+    actor = house.journal.names.name_actor(b"c")
     house.journal.settle(rows.FETCHED, 1, 0, 1, 5, actor)
     house.journal.roll()
     house.commit()
@@ -71,7 +72,7 @@ def test_a_consumer_is_named_again_in_the_next_segment() -> None:
 
 def test_a_run_goes_on_only_with_the_same_actor_and_reason() -> None:
     house = House()
-    one, two = house.journal.name_actor(b"1"), house.journal.name_actor(b"2")
+    one, two = house.journal.names.name_actor(b"1"), house.journal.names.name_actor(b"2")
     for seq_id, actor, arg in ((0, one, 0), (1, one, 0), (2, two, 0), (3, two, 1), (4, two, 1), (5, -1, 1), (6, 0, 1)):
         house.journal.settle(rows.DEAD_LETTERED, 1, seq_id, 1, 10, actor, arg)
     house.commit()
@@ -86,17 +87,17 @@ def test_a_run_goes_on_only_with_the_same_actor_and_reason() -> None:
 
 def test_numbers_grow_and_are_not_given_again() -> None:
     journal = House().journal
-    first = journal.name_actor(b"1")
-    journal.forget_actor(first)
+    first = journal.names.name_actor(b"1")
+    journal.names.forget_actor(first)
     assert first > 0
-    assert journal.name_actor(b"2") == first + 1
+    assert journal.names.name_actor(b"2") == first + 1
 
 
 def test_a_forgotten_consumer_is_nobody_in_rows() -> None:
     house = House()
-    actor = house.journal.name_actor(b"gone")
-    house.journal.forget_actor(actor)
-    house.journal.forget_actor(actor)
+    actor = house.journal.names.name_actor(b"gone")
+    house.journal.names.forget_actor(actor)
+    house.journal.names.forget_actor(actor)
     house.journal.settle(rows.DELIVERED, 1, 0, 1, 5, actor)
     house.commit()
     assert named_in(house.files) == []
@@ -105,21 +106,21 @@ def test_a_forgotten_consumer_is_nobody_in_rows() -> None:
 
 def test_when_there_are_no_numbers_left_consumers_have_none() -> None:
     journal = House().journal
-    journal._last_actor = gathering.ACTOR_MAX - 1
-    last = journal.name_actor(b"last")
+    journal.names._last_actor = ACTOR_MAX - 1
+    last = journal.names.name_actor(b"last")
     journal.settle(rows.DELIVERED, 1, 0, 1, 5, last)
-    assert last == gathering.ACTOR_MAX
-    assert journal.name_actor(b"one too many") == 0
+    assert last == ACTOR_MAX
+    assert journal.names.name_actor(b"one too many") == 0
 
 
 def test_a_name_may_come_between_rows_of_other_queues() -> None:
     house = House()
-    actor = house.journal.name_actor(b"c")
+    actor = house.journal.names.name_actor(b"c")
     house.publish(0, [b"a", b"b"], 1)
     house.journal.settle(rows.ACKED, 1, 0, 1, 1)
     house.journal.settle(rows.DELIVERED, 2, 0, 1, 1, actor)
     entry = house.publish(2, [b"c"], 1)
-    found = house.journal.read_batch(*house.commit())[entry]
+    found = house.journal.batches.read(*house.commit())[entry]
     assert found is not None
     assert found[1] == b"c\xce"
     assert [row[0] for row in settled_in(house.files)] == [rows.PUBLISHED, rows.ACKED, rows.DELIVERED, rows.PUBLISHED]

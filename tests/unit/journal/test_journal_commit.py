@@ -17,7 +17,7 @@ LATER = JournalOptions(sync_window_s=1.0, idle_s=5.0)
 
 
 def writes(house: House) -> int:
-    return [name for name, _ in house.files.calls].count("pwrite") - len(house.journal.segments())
+    return [name for name, _ in house.files.calls].count("pwrite") - len(house.journal.segments.numbers())
 
 
 def batch_flags(house: House) -> list[int]:
@@ -291,9 +291,9 @@ def test_a_mark_goes_behind_the_batch_that_it_vouches_for() -> None:
     house.journal.roll()
     house.clock.advance(5)
     house.journal.commit()
-    assert house.journal.segments() == [1]
+    assert house.journal.segments.numbers() == [1]
     assert batch_flags(house) == [0, COMMIT_MARK]
-    assert house.journal.position()[0] == 2
+    assert house.journal.segments.position()[0] == 2
 
 
 # --- failures -------------------------------------------------------------------------------------------
@@ -436,12 +436,12 @@ def test_no_room_for_a_new_segment_is_a_full_disk_too() -> None:
     house.wait()
     house.journal.commit()
     assert house.answers == [False]
-    assert house.journal.segments() == [1]
+    assert house.journal.segments.numbers() == [1]
     house.files.plan.capacity_bytes = None
     house.wait()
     house.journal.commit()
     assert house.answers == [False, True]
-    assert house.journal.segments() == [1, 2]
+    assert house.journal.segments.numbers() == [1, 2]
     assert set(replayed(house.files).bodies) == {(1, 0), (1, 1)}
 
 
@@ -585,7 +585,7 @@ def test_what_a_waiter_raises_comes_out_when_all_are_told_and_nobody_takes_it() 
 def test_a_batch_beyond_the_limits_of_the_format_is_refused_and_not_written() -> None:
     house = House()
     house.publish(0, [b"a"])
-    house.journal._body_bytes = HEAP_BYTES_MAX
+    house.journal._entries.body_bytes = HEAP_BYTES_MAX
     house.wait()
     house.journal.commit()
     assert house.answers == [False]

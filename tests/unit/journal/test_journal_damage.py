@@ -296,9 +296,9 @@ def test_a_body_with_a_perfect_batch_but_another_salt_does_not_fool_the_search()
     assert header is not None
     target = header.heap_at + 200 - header.heap_at % 8
     forger = House(SimFiles(), JournalOptions())
-    forger.journal._segments.writer().pos = target
-    forger.journal._segments.writer().salt ^= 1
-    forger.journal._segments.writer().seed ^= 1
+    forger.journal.segments.writer().pos = target
+    forger.journal.segments.writer().salt ^= 1
+    forger.journal.segments.writer().seed ^= 1
     forger.journal.next_lsn = forger.journal.durable_lsn = 100
     forger.journal.begin_batch()
     forger.commit_one(b"forged")

@@ -8,8 +8,8 @@ import pytest
 from journal_house import House, bodies, envelope
 
 from penstock.journal.batch_cache import SEGMENTS_OPEN_MAX
+from penstock.journal.entries import FOLD_AFTER
 from penstock.journal.format import BLOCK_BYTES, FIRST_BATCH_AT, HEADER_BYTES, decode_header
-from penstock.journal.gathering import FOLD_AFTER
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import RottenBatch
 
@@ -38,7 +38,7 @@ def test_damage_in_a_block_costs_the_entries_that_touch_it() -> None:
     for block in range(1, starts[-1] // BLOCK_BYTES):
         damaged = House(house.files.copy(), COLD, segment=2)
         damaged.files.flip(house.path(), heap + block * BLOCK_BYTES + 99, 3)
-        found = damaged.journal.read_batch(*place)[first:]
+        found = damaged.journal.batches.read(*place)[first:]
         hit = [
             index
             for index, start in enumerate(starts)
@@ -61,7 +61,7 @@ def test_damaged_properties_cost_those_who_share_them() -> None:
     place = house.commit()
     house.files.flip(house.path(), house.bytes().index(b"ppp") + 4500, 0)
     # The second block: properties of the first run, and everything that follows.
-    found = house.journal.read_batch(*place)
+    found = house.journal.batches.read(*place)
     assert found[mine : mine + 2] == [None, None]
     assert found[other] is None
     again = House(options=COLD)
@@ -69,7 +69,7 @@ def test_damaged_properties_cost_those_who_share_them() -> None:
     last = again.journal.publish(1, 1, envelope("other", large), bodies(b"c"), -1)
     place = again.commit()
     again.files.flip(again.path(), len(again.bytes()) - 5000, 0)
-    assert again.journal.read_batch(*place)[last] is not None
+    assert again.journal.batches.read(*place)[last] is not None
 
 
 def test_a_batch_of_very_many_is_put_together_as_it_comes_and_is_the_same() -> None:
@@ -87,7 +87,7 @@ def test_a_batch_of_very_many_is_put_together_as_it_comes_and_is_the_same() -> N
         firsts.append(first)
         seq_id += len(run)
     place = house.commit()
-    whole = journal.read_batch(*place)
+    whole = journal.batches.read(*place)
     for first, run in zip(firsts, runs, strict=True):
         found = whole[first : first + len(run)]
         assert [entry[1] for entry in found if entry is not None] == run
@@ -100,7 +100,7 @@ def test_a_batch_with_a_damaged_header_or_rows_is_refused() -> None:
         damaged = House(house.files.copy(), COLD, segment=2)
         damaged.files.flip(house.path(), place[1] + offset, 7)
         with pytest.raises(RottenBatch) as caught:
-            damaged.journal.read_batch(*place)
+            damaged.journal.batches.read(*place)
         assert (caught.value.segment, caught.value.pos) == place
 
 
@@ -109,7 +109,7 @@ def test_a_place_where_no_batch_stands_is_refused() -> None:
     segment, pos = house.commit_one(b"a")
     for wrong in ((segment, pos + 8), (segment, 0), (segment, 10**9), (segment + 5, pos)):
         with pytest.raises(RottenBatch):
-            house.journal.read_batch(*wrong)
+            house.journal.batches.read(*wrong)
 
 
 def test_a_disk_that_cannot_read_says_nothing_about_the_batch() -> None:
@@ -117,9 +117,9 @@ def test_a_disk_that_cannot_read_says_nothing_about_the_batch() -> None:
     place = house.commit_one(b"a")
     house.files.plan.fail(errno.EIO, "pread", forever=True)
     with pytest.raises(OSError, match="EIO"):
-        house.journal.read_batch(*place)
+        house.journal.batches.read(*place)
     house.files.plan.heal()
-    assert house.journal.read_batch(*place)[-1] is not None
+    assert house.journal.batches.read(*place)[-1] is not None
 
 
 def test_a_file_that_became_shorter_loses_what_is_missing() -> None:
@@ -128,7 +128,7 @@ def test_a_file_that_became_shorter_loses_what_is_missing() -> None:
     place = house.commit()
     house.files.truncate_durable(house.path(), len(house.bytes()) - 100)
     with pytest.raises(RottenBatch):
-        house.journal.read_batch(*place)
+        house.journal.batches.read(*place)
     assert first > 0
 
 
@@ -138,7 +138,7 @@ def test_batches_are_read_while_others_are_appended() -> None:
     for number in range(30):
         places.append(house.commit_one(b"text %d" % number))
         for index, place in enumerate(places):
-            entry = house.journal.read_batch(*place)[-1]
+            entry = house.journal.batches.read(*place)[-1]
             assert entry is not None
             assert entry[1] == bodies(b"text %d" % index)[0]
 
@@ -146,25 +146,25 @@ def test_batches_are_read_while_others_are_appended() -> None:
 def test_a_batch_that_was_read_is_kept_until_others_need_the_room() -> None:
     house = House(options=JournalOptions(cache_bytes=3500))
     places = [house.commit_one(b"x" * 1000) for _ in range(3)]
-    house.journal.read_batch(*places[0])
+    house.journal.batches.read(*places[0])
     count = reads(house)
-    assert house.journal.read_batch(*places[0]) is house.journal.read_batch(*places[0])
+    assert house.journal.batches.read(*places[0]) is house.journal.batches.read(*places[0])
     assert reads(house) == count
     # Two fit. The one that was not used goes.
-    kept = house.journal.read_batch(*places[0])
-    middle = house.journal.read_batch(*places[1])
-    assert house.journal.read_batch(*places[0]) is kept
-    house.journal.read_batch(*places[2])
-    assert house.journal.read_batch(*places[0]) is kept
-    assert house.journal.read_batch(*places[1]) is not middle
+    kept = house.journal.batches.read(*places[0])
+    middle = house.journal.batches.read(*places[1])
+    assert house.journal.batches.read(*places[0]) is kept
+    house.journal.batches.read(*places[2])
+    assert house.journal.batches.read(*places[0]) is kept
+    assert house.journal.batches.read(*places[1]) is not middle
 
 
 def test_a_batch_larger_than_the_cache_is_read_and_not_kept() -> None:
     house = House(options=JournalOptions(cache_bytes=500))
     large, small = house.commit_one(b"x" * 1000), house.commit_one(b"y")
-    kept = house.journal.read_batch(*small)
-    assert house.journal.read_batch(*large) is not house.journal.read_batch(*large)
-    assert house.journal.read_batch(*small) is kept
+    kept = house.journal.batches.read(*small)
+    assert house.journal.batches.read(*large) is not house.journal.batches.read(*large)
+    assert house.journal.batches.read(*small) is kept
 
 
 def test_few_segments_are_open_at_a_time() -> None:
@@ -175,8 +175,8 @@ def test_few_segments_are_open_at_a_time() -> None:
         house.journal.roll()
     for _ in range(2):
         for place in places:
-            assert house.journal.read_batch(*place)[-1] is not None
-    handles = [house.files.disk.file(house.path(number)).handles for number in house.journal.segments()]
+            assert house.journal.batches.read(*place)[-1] is not None
+    handles = [house.files.disk.file(house.path(number)).handles for number in house.journal.segments.numbers()]
     assert sum(handles) == SEGMENTS_OPEN_MAX + 1
 
 
@@ -187,15 +187,15 @@ def test_a_write_that_found_no_room_does_not_spoil_the_next_read() -> None:
     house.publish(1, [b"b" * 300])
     house.files.plan.fail(errno.ENOSPC, "truncate")
     house.journal.commit(urgent=True)
-    house.journal.read_batch(*first)
+    house.journal.batches.read(*first)
     assert house.journal.failed is not None
     healthy = House(options=COLD)
     first = healthy.commit_one(b"a")
     healthy.files.plan.short_write(150, error=errno.ENOSPC)
     healthy.publish(1, [b"b" * 300])
     # The window of the reader holds the partial write.
-    healthy.journal.disk_full = lambda: healthy.journal.read_batch(*first)[-1] is not None
-    entry = healthy.journal.read_batch(*healthy.commit())[-1]
+    healthy.journal.disk_full = lambda: healthy.journal.batches.read(*first)[-1] is not None
+    entry = healthy.journal.batches.read(*healthy.commit())[-1]
     assert entry is not None
     assert entry[1] == bodies(b"b" * 300)[0]
 

@@ -32,7 +32,7 @@ def test_a_published_run_comes_back_with_envelope_and_bodies() -> None:
     house = House()
     sent = envelope("k", priority=7)
     first = house.journal.publish(3, 40, sent, bodies(b"one", b"", b"three"), 1234)
-    found = house.journal.read_batch(*house.commit())
+    found = house.journal.batches.read(*house.commit())
     entries = [entry for entry in found[first : first + 3] if entry is not None]
     assert [fields(entry[0]) for entry in entries] == [fields(sent)] * 3
     assert [entry[1] for entry in entries] == bodies(b"one", b"", b"three")
@@ -84,7 +84,7 @@ def test_definitions_and_names_come_back_as_texts() -> None:
     house.journal.define(b'{"queue": "q"}')
     house.publish(0, [b"a"], 4)
     house.journal.forget_queue(4)
-    found = house.journal.read_batch(*house.commit())
+    found = house.journal.batches.read(*house.commit())
     assert (NO_ENVELOPE, b'{"queue": "q"}') in found
     assert (NO_ENVELOPE, b"queue 4") in found
     seen = replayed(house.files)
@@ -125,7 +125,7 @@ def test_a_fan_out_over_two_batches_is_stored_in_each() -> None:
     house.journal.publish(1, 0, sent, shared, -1)
     house.commit()
     house.journal.publish(2, 0, sent, shared, -1)
-    assert house.journal.read_batch(*house.commit())[-1] is not None
+    assert house.journal.batches.read(*house.commit())[-1] is not None
     assert house.bytes().count(b"body") == 2
 
 
@@ -133,7 +133,7 @@ def test_shared_properties_are_stored_once_for_a_run() -> None:
     house = House()
     properties = b"\x80\x00\x0atext/plain"
     first = house.journal.publish(1, 0, envelope(properties=properties), bodies(b"a", b"b", b"c"), -1)
-    found = house.journal.read_batch(*house.commit())
+    found = house.journal.batches.read(*house.commit())
     assert house.bytes().count(b"text/plain") == 1
     assert [entry[0].properties for entry in found[first:] if entry is not None] == [properties] * 3
 
@@ -161,7 +161,7 @@ def test_the_expiration_of_an_envelope_comes_back() -> None:
     ]
     for seq_id, one in enumerate(sent):
         house.journal.publish(1, seq_id, one, bodies(b"b"), -1)
-    found = house.journal.read_batch(*house.commit())
+    found = house.journal.batches.read(*house.commit())
     published = [entry[0] for entry in found if entry is not None and entry[0] is not NO_ENVELOPE]
     assert [fields(one) for one in published] == [fields(one) for one in sent]
 
@@ -186,7 +186,7 @@ def test_mixed_entries_are_rows_by_address_priority_and_expiry_over_consecutive_
     entries = mixed_entries()
     first = house.journal.publish_entries(1, 20, entries)
     assert house.journal.publish_entries(2, 0, entries) == first
-    found = house.journal.read_batch(*house.commit())[first : first + len(entries)]
+    found = house.journal.batches.read(*house.commit())[first : first + len(entries)]
     assert [(fields(entry[0]), entry[1]) for entry in found if entry is not None] == [
         (fields(entry[0]), entry[1]) for entry in entries
     ]
@@ -215,7 +215,7 @@ def test_entries_that_were_changed_in_place_are_stored_again() -> None:
 def test_references_are_addresses_and_sizes() -> None:
     house = House()
     first = house.journal.publish_references(1, 8, envelope(), [2**40, 17], [70_000, 5_000], 55)
-    found = house.journal.read_batch(*house.commit())
+    found = house.journal.batches.read(*house.commit())
     entries = [entry for entry in found[first:] if entry is not None]
     assert [REFERENCE_BODY.unpack(entry[1]) for entry in entries] == [(2**40, 70_000), (17, 5_000)]
     assert fields(entries[1][0]) == fields(envelope())
@@ -238,9 +238,9 @@ def test_a_route_is_named_in_each_batch_and_a_queue_once_in_the_segment() -> Non
 def test_a_queue_that_gets_another_name_is_named_again() -> None:
     house = House()
     house.commit_one(b"a")
-    house.journal.name_queue(1, b"queue 1")
+    house.journal.names.name_queue(1, b"queue 1")
     house.commit_one(b"b")
-    house.journal.name_queue(1, b"renamed")
+    house.journal.names.name_queue(1, b"renamed")
     house.commit_one(b"c")
     named = [row for row in replayed(house.files).rows if row[6] == rows.NAME and row[8] == rows.NAME_QUEUE]
     assert len(named) == 2
@@ -265,5 +265,5 @@ def test_an_empty_body_and_a_large_one_stand_in_one_batch() -> None:
     house = House()
     large = bytes(range(256)) * 9000
     house.publish(0, [b"", large, b"x"])
-    found = house.journal.read_batch(*house.commit())
+    found = house.journal.batches.read(*house.commit())
     assert [entry[1] for entry in found[2:] if entry is not None] == bodies(b"", large, b"x")

@@ -21,12 +21,12 @@ def test_a_segment_is_left_when_a_full_batch_would_no_longer_fit() -> None:
     for seq_id in range(12):
         house.publish(seq_id, [b"x" * 100])
         house.commit()
-    numbers = house.journal.segments()
+    numbers = house.journal.segments.numbers()
     assert len(numbers) > 2
     assert numbers == list(range(1, len(numbers) + 1))
     for number in numbers[:-1]:
         assert TINY.segment_bytes - TINY.batch_bytes_max < len(house.bytes(number)) <= TINY.segment_bytes
-        assert house.journal.segment_bytes(number) == len(house.bytes(number))
+        assert house.journal.segments.size_bytes(number) == len(house.bytes(number))
     found = replayed(house.files)
     assert found.bodies == {(1, seq_id): bodies(b"x" * 100)[0] for seq_id in range(12)}
     assert found.damage() == ([], [])
@@ -36,8 +36,8 @@ def test_batches_beyond_the_soft_limit_do_not_overfill_a_segment() -> None:
     house = House(options=JournalOptions(segment_bytes=FIRST_BATCH_AT + 5000, batch_bytes_max=100))
     for _ in range(20):
         house.commit_one(b"x" * 1500)
-    assert len(house.journal.segments()) > 5
-    assert max(len(house.bytes(number)) for number in house.journal.segments()) <= FIRST_BATCH_AT + 5000
+    assert len(house.journal.segments.numbers()) > 5
+    assert max(len(house.bytes(number)) for number in house.journal.segments.numbers()) <= FIRST_BATCH_AT + 5000
 
 
 def test_a_batch_larger_than_a_segment_stands_in_one_all_the_same() -> None:
@@ -46,7 +46,7 @@ def test_a_batch_larger_than_a_segment_stands_in_one_all_the_same() -> None:
     house.commit()
     house.publish(2, [b"z"])
     house.commit()
-    assert house.journal.segments() == [1, 2]
+    assert house.journal.segments.numbers() == [1, 2]
     assert len(replayed(house.files).bodies) == 3
 
 
@@ -59,7 +59,7 @@ def test_queues_are_named_again_in_each_segment() -> None:
         house.journal.roll()
     house.publish(9, [b"a"])
     house.commit()
-    assert house.journal.segments() == [1, 2, 3, 4]
+    assert house.journal.segments.numbers() == [1, 2, 3, 4]
     for number in (1, 2, 3):
         found = replayed(house.files, number, FIRST_BATCH_AT)
         named = [row[0] for row in found.rows if row[6] == rows.NAME and row[8] == rows.NAME_QUEUE]
@@ -70,9 +70,9 @@ def test_a_roll_with_rows_gathered_comes_behind_their_batch() -> None:
     house = House()
     house.publish(0, [b"a"])
     house.journal.roll()
-    assert house.journal.position() == (1, FIRST_BATCH_AT)
+    assert house.journal.segments.position() == (1, FIRST_BATCH_AT)
     assert house.commit() == (1, FIRST_BATCH_AT)
-    assert house.journal.position() == (2, FIRST_BATCH_AT)
+    assert house.journal.segments.position() == (2, FIRST_BATCH_AT)
     house.publish(1, [b"b"])
     assert house.commit() == (2, FIRST_BATCH_AT)
 
@@ -81,7 +81,7 @@ def test_an_empty_segment_is_not_left() -> None:
     house = House()
     house.journal.roll()
     house.journal.roll()
-    assert house.journal.position() == (1, FIRST_BATCH_AT)
+    assert house.journal.segments.position() == (1, FIRST_BATCH_AT)
     house.publish(0, [b"a"])
     house.commit()
     house.journal.roll()
@@ -97,10 +97,10 @@ def test_a_roll_waits_for_the_sync_under_way() -> None:
     house.journal.roll()
     house.publish(1, [b"b"])
     house.journal.commit(urgent=True)
-    assert house.journal.segments() == [1]
+    assert house.journal.segments.numbers() == [1]
     house.wait()
     house.held.answer()
-    assert house.journal.segments() == [1, 2]
+    assert house.journal.segments.numbers() == [1, 2]
     assert house.held.answer() == ["journal", house.path(2)]
 
 
@@ -167,11 +167,11 @@ def test_a_removed_segment_is_gone_and_is_not_served_from_memory() -> None:
     place = house.commit_one(b"a")
     house.journal.roll()
     house.commit_one(b"b")
-    house.journal.read_batch(*place)
+    house.journal.batches.read(*place)
     house.journal.remove_segment(1)
-    assert house.journal.segments() == [2]
+    assert house.journal.segments.numbers() == [2]
     with pytest.raises(RottenBatch):
-        house.journal.read_batch(*place)
+        house.journal.batches.read(*place)
 
 
 def test_the_newest_segment_is_not_removed() -> None:
@@ -179,21 +179,21 @@ def test_the_newest_segment_is_not_removed() -> None:
     house.commit_one(b"a")
     with pytest.raises(AssertionError):
         house.journal.remove_segment(1)
-    assert house.journal.segments() == [1]
+    assert house.journal.segments.numbers() == [1]
 
 
 def test_a_segment_knows_when_it_was_begun() -> None:
     house = House()
     begun = house.clock.wall_ms()
-    assert house.journal.segment_begun_ms(1) == begun
+    assert house.journal.segments.begun_ms(1) == begun
     house.commit_one(b"a")
     house.clock.advance(60)
     house.journal.roll()
     house.commit_one(b"b")
-    assert house.journal.segment_begun_ms(1) == begun
-    assert house.journal.segment_begun_ms(2) == begun + 60_000
+    assert house.journal.segments.begun_ms(1) == begun
+    assert house.journal.segments.begun_ms(2) == begun + 60_000
     house.files.zero_block(house.path(1), 0, FIRST_BATCH_AT + HEADER_BYTES)
-    assert house.journal.segment_begun_ms(1) == -1
+    assert house.journal.segments.begun_ms(1) == -1
 
 
 def test_bytes_written_counts_batches() -> None:

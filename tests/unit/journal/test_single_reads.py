@@ -85,26 +85,26 @@ def gather(house: House, rng: random.Random) -> None:
             journal.settle(rng.choice([rows.ACKED, rows.DELIVERED]), queues[0], seq_id, 2, 60)
         else:
             # The next row about this queue names it anew.
-            journal.name_queue(queues[0], b"named %d" % seq_id)
+            journal.names.name_queue(queues[0], b"named %d" % seq_id)
         seq_id += 100
 
 
 def assert_single_reads_equal_whole(house: House, place: tuple[int, int], order: random.Random) -> list[Plain]:
-    whole = [plain(found) for found in house.journal.read_batch(*place)]
+    whole = [plain(found) for found in house.journal.batches.read(*place)]
     reader, view = view_of(house, place)
     entries = list(range(len(whole)))
     order.shuffle(entries)
     assert {entry: plain(view.read(reader, entry)) for entry in entries} == dict(enumerate(whole))
     for entry in (-1, len(whole), len(whole) + 1000):
         assert view.read(reader, entry) is None
-        assert house.journal.read_one(*place, entry) is None
+        assert house.journal.batches.read_one(*place, entry) is None
     for _ in range(10):
         first, count = order.randrange(len(whole) + 1), order.randrange(1, len(whole) + 3)
         wanted = whole[first : first + count]
         assert [plain(found) for found in view.read_run(reader, first, count)] == wanted
-        assert [plain(found) for found in house.journal.read_run(*place, first, count)] == wanted
+        assert [plain(found) for found in house.journal.batches.read_run(*place, first, count)] == wanted
     # And through the cache, which may choose either way.
-    assert {entry: plain(house.journal.read_one(*place, entry)) for entry in entries} == dict(enumerate(whole))
+    assert {entry: plain(house.journal.batches.read_one(*place, entry)) for entry in entries} == dict(enumerate(whole))
     reader.close()
     return whole
 
@@ -122,19 +122,19 @@ def test_every_entry_of_a_batch_reads_as_it_does_in_the_whole(seed: int) -> None
 def test_a_commit_mark_has_no_entries() -> None:
     house = House(options=JournalOptions(idle_s=1.0))
     house.commit_one(b"a")
-    segment, pos = house.journal.position()
+    segment, pos = house.journal.segments.position()
     house.clock.advance(1)
     house.journal.commit()
-    assert house.journal.position() == (segment, pos + HEADER_BYTES)
-    assert house.journal.read_one(segment, pos, 0) is None
-    assert list(house.journal.read_batch(segment, pos)) == []
+    assert house.journal.segments.position() == (segment, pos + HEADER_BYTES)
+    assert house.journal.batches.read_one(segment, pos, 0) is None
+    assert list(house.journal.batches.read(segment, pos)) == []
 
 
 def test_a_batch_of_settlements_has_no_entries() -> None:
     house = House(options=NO_BATCHES)
     house.commit_one(b"a")
     house.journal.settle(rows.ACKED, 1, 0, 1, 1)
-    assert house.journal.read_one(*house.commit(), 0) is None
+    assert house.journal.batches.read_one(*house.commit(), 0) is None
 
 
 # --- damage -----------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_damage_in_each_block_costs_the_same_entries_either_way(seed: int) -> No
     gather(house, rng)
     place = house.commit()
     header = header_of(house, place)
-    intact = [plain(found) for found in house.journal.read_batch(*place)]
+    intact = [plain(found) for found in house.journal.batches.read(*place)]
     assert header.blocks > 3
     for block in range(header.blocks):
         size = min(BLOCK_BYTES, header.props_bytes + header.body_bytes - block * BLOCK_BYTES)
@@ -169,7 +169,7 @@ def test_damage_in_front_of_the_heap_is_a_rotten_batch() -> None:
         damaged = House(house.files.copy(), NO_BATCHES, segment=2)
         damaged.files.flip(house.path(), place[1] + byte, byte % 8)
         with pytest.raises(RottenBatch) as caught:
-            damaged.journal.read_one(*place, 0)
+            damaged.journal.batches.read_one(*place, 0)
         assert (caught.value.segment, caught.value.pos) == place
 
 
@@ -177,27 +177,27 @@ def test_a_block_that_is_damaged_after_the_view_was_made_is_noticed() -> None:
     house = House(options=NO_BATCHES)
     first = house.publish(0, [b"a" * BLOCK_BYTES, b"b" * BLOCK_BYTES * 2, b"c"])
     place = house.commit()
-    assert house.journal.read_one(*place, first + 2) is not None
+    assert house.journal.batches.read_one(*place, first + 2) is not None
     at = house.bytes().index(b"b" * 99) + BLOCK_BYTES
     house.files.flip(house.path(), at, 1)
-    assert house.journal.read_one(*place, first + 1) is None
-    assert house.journal.read_one(*place, first) is not None
+    assert house.journal.batches.read_one(*place, first + 1) is None
+    assert house.journal.batches.read_one(*place, first) is not None
     # What was damaged is read anew, and may be well again.
     house.files.flip(house.path(), at, 1)
-    assert house.journal.read_one(*place, first + 1) is not None
+    assert house.journal.batches.read_one(*place, first + 1) is not None
 
 
 def test_a_file_that_became_shorter_loses_what_is_missing() -> None:
     house = House(options=NO_BATCHES)
     first = house.publish(0, [b"x" * BLOCK_BYTES * 2, b"y" * BLOCK_BYTES * 2])
     place = house.commit()
-    assert house.journal.read_one(*place, first + 1) is not None
+    assert house.journal.batches.read_one(*place, first + 1) is not None
     house.files.truncate_durable(house.path(), len(house.bytes()) - 100)
-    assert house.journal.read_one(*place, first + 1) is None
+    assert house.journal.batches.read_one(*place, first + 1) is None
     # The view has met damage; a new one finds that the batch is not there as a whole.
     house.journal.close()
     with pytest.raises(RottenBatch):
-        House(house.files.copy(), NO_BATCHES, segment=2).journal.read_one(*place, first)
+        House(house.files.copy(), NO_BATCHES, segment=2).journal.batches.read_one(*place, first)
 
 
 def test_places_where_no_batch_stands_are_refused() -> None:
@@ -205,7 +205,7 @@ def test_places_where_no_batch_stands_are_refused() -> None:
     segment, pos = house.commit_one(b"a")
     for wrong in ((segment, pos + 8), (segment, 0), (segment, 10**9), (segment + 5, pos)):
         with pytest.raises(RottenBatch):
-            house.journal.read_one(*wrong, 0)
+            house.journal.batches.read_one(*wrong, 0)
 
 
 # --- errors that pass -------------------------------------------------------------------------------------
@@ -217,12 +217,12 @@ def test_a_disk_that_cannot_read_says_nothing_about_the_batch(is_warm: bool) -> 
     first = house.publish(0, [b"a", b"b"])
     place = house.commit()
     if is_warm:
-        assert house.journal.read_one(*place, first + 1) is not None
+        assert house.journal.batches.read_one(*place, first + 1) is not None
     house.files.plan.fail(errno.EIO, "pread", forever=True)
     with pytest.raises(OSError, match="EIO"):
-        house.journal.read_one(*place, first)
+        house.journal.batches.read_one(*place, first)
     house.files.plan.heal()
-    assert house.journal.read_one(*place, first) is not None
+    assert house.journal.batches.read_one(*place, first) is not None
 
 
 def test_too_many_open_files_say_nothing_about_the_batch() -> None:
@@ -230,24 +230,24 @@ def test_too_many_open_files_say_nothing_about_the_batch() -> None:
     place = house.commit_one(b"a")
     house.files.plan.fail(errno.EMFILE, "open")
     with pytest.raises(OSError, match="EMFILE"):
-        house.journal.read_one(*place, 0)
-    assert house.journal.read_one(*place, 0) is not None
+        house.journal.batches.read_one(*place, 0)
+    assert house.journal.batches.read_one(*place, 0) is not None
 
 
 def test_a_read_that_fails_for_another_reason_leaves_the_cache_in_order() -> None:
     house = House(options=NO_BATCHES)
     first = house.publish(0, [b"a", b"b"])
     place = house.commit()
-    house.journal.read_one(*place, first + 1)
+    house.journal.batches.read_one(*place, first + 1)
     house.files.plan.fail(errno.ENOMEM, "pread")
     with pytest.raises(OSError, match="ENOMEM"):
-        house.journal.read_one(*place, first)
-    assert house.journal.read_one(*place, first) is not None
+        house.journal.batches.read_one(*place, first)
+    assert house.journal.batches.read_one(*place, first) is not None
     house.journal.roll()
     house.commit_one(b"c")
     house.journal.remove_segment(1)
     with pytest.raises(RottenBatch):
-        house.journal.read_one(*place, first)
+        house.journal.batches.read_one(*place, first)
 
 
 # --- while others write -----------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_single_entries_are_read_while_batches_are_appended() -> None:
         entries.append(house.publish(number, [b"text %d" % number]))
         places.append(house.commit())
         for index, place in enumerate(places):
-            found = house.journal.read_one(*place, entries[index])
+            found = house.journal.batches.read_one(*place, entries[index])
             assert found is not None
             assert found[1] == bodies(b"text %d" % index)[0]
 
@@ -274,8 +274,8 @@ def test_few_segments_are_open_at_a_time() -> None:
         house.journal.roll()
     for _ in range(2):
         for place in places:
-            assert house.journal.read_one(*place, 0) is not None
-    handles = [house.files.disk.file(house.path(number)).handles for number in house.journal.segments()]
+            assert house.journal.batches.read_one(*place, 0) is not None
+    handles = [house.files.disk.file(house.path(number)).handles for number in house.journal.segments.numbers()]
     assert sum(handles) == SEGMENTS_OPEN_MAX + 1
 
 
@@ -301,10 +301,10 @@ def test_a_view_is_made_once_and_a_read_costs_its_blocks() -> None:
     places = many(house, 3, 200)
     places.sort(key=lambda place: -place[2])
     for segment, pos in sorted({place[:2] for place in places}):
-        house.journal.read_one(segment, pos, 150)
+        house.journal.batches.read_one(segment, pos, 150)
     before = preads(house)
     for place in places:
-        assert house.journal.read_one(*place) is not None
+        assert house.journal.batches.read_one(*place) is not None
     # One for the properties, one for the body; the address was read before.
     assert preads(house) - before == 2 * len(places)
 
@@ -318,7 +318,7 @@ def test_views_stay_within_their_bytes_and_the_oldest_go() -> None:
 
     def cost(place: tuple[int, int, int]) -> int:
         before = preads(house)
-        assert house.journal.read_one(*place) is not None
+        assert house.journal.batches.read_one(*place) is not None
         return preads(house) - before
 
     cold = cost(first)
@@ -337,7 +337,7 @@ def test_a_view_larger_than_the_room_is_used_and_not_kept() -> None:
     places = many(house, 1, 300)
     for place in (places[70], places[3], places[200]):
         before = preads(house)
-        assert house.journal.read_one(*place) is not None
+        assert house.journal.batches.read_one(*place) is not None
         assert preads(house) - before > 2
 
 
@@ -358,12 +358,12 @@ def test_a_removed_segment_is_forgotten_with_its_views() -> None:
     house = House(options=NO_BATCHES)
     first = house.publish(0, [b"a"])
     place = house.commit()
-    assert house.journal.read_one(*place, first) is not None
+    assert house.journal.batches.read_one(*place, first) is not None
     house.journal.roll()
     house.commit_one(b"b")
     house.journal.remove_segment(place[0])
     with pytest.raises(RottenBatch):
-        house.journal.read_one(*place, first)
+        house.journal.batches.read_one(*place, first)
 
 
 # --- which way --------------------------------------------------------------------------------------------
@@ -372,19 +372,19 @@ def test_a_removed_segment_is_forgotten_with_its_views() -> None:
 def is_decoded(house: House, place: tuple[int, int]) -> bool:
     """Whether the batch is there whole: then both ways hand out the same object."""
     # Never in order, so it changes nothing.
-    alone = house.journal.read_one(*place, 0)
+    alone = house.journal.batches.read_one(*place, 0)
     assert alone is not None
-    return house.journal.read_batch(*place)[0] is alone
+    return house.journal.batches.read(*place)[0] is alone
 
 
 def test_a_batch_that_is_there_whole_is_used() -> None:
     house = House()
     places = many(house, 1, 50)
-    whole = house.journal.read_batch(*places[0][:2])
+    whole = house.journal.batches.read(*places[0][:2])
     before = preads(house)
     for segment, pos, entry in places:
-        assert house.journal.read_one(segment, pos, entry) is whole[entry]
-    assert house.journal.read_one(*places[0][:2], len(whole)) is None
+        assert house.journal.batches.read_one(segment, pos, entry) is whole[entry]
+    assert house.journal.batches.read_one(*places[0][:2], len(whole)) is None
     assert preads(house) == before
 
 
@@ -395,7 +395,7 @@ def test_reads_out_of_order_never_decode_a_batch() -> None:
     order = random.Random(3)
     order.shuffle(places)
     for place in places:
-        house.journal.read_one(*place)
+        house.journal.batches.read_one(*place)
     assert [is_decoded(house, batch) for batch in batches] == [False] * 4
 
 
@@ -404,7 +404,7 @@ def test_reads_in_order_decode_the_batch_before_long() -> None:
     places = many(house, 1, 400)
     before = preads(house)
     for place in places:
-        assert house.journal.read_one(*place) is not None
+        assert house.journal.batches.read_one(*place) is not None
     assert preads(house) - before < len(places) // 4
     assert is_decoded(house, places[0][:2])
 
@@ -412,10 +412,10 @@ def test_reads_in_order_decode_the_batch_before_long() -> None:
 def test_reads_in_order_of_a_batch_that_cannot_be_kept_are_still_mostly_single() -> None:
     house = House(options=NO_BATCHES)
     places = many(house, 1, 400)
-    house.journal.read_one(*places[0])
+    house.journal.batches.read_one(*places[0])
     before = preads(house)
     for place in places[1:]:
-        assert house.journal.read_one(*place) is not None
+        assert house.journal.batches.read_one(*place) is not None
     # Two for each, and a few for each time that it was decoded in vain.
     assert preads(house) - before < 3 * len(places)
 
@@ -425,10 +425,10 @@ def test_runs_in_order_of_a_batch_too_large_to_keep_cost_what_they_take(options:
     house = House(options=options)
     house.publish(0, [b"0123456789"] * 20_000)
     place = house.commit()
-    first = house.journal.read_run(*place, 0, 1)
+    first = house.journal.batches.read_run(*place, 0, 1)
     assert first
     before = house.files.pread_bytes
-    found = [entry for at in range(1, 20_001, 200) for entry in house.journal.read_run(*place, at, 200)]
+    found = [entry for at in range(1, 20_001, 200) for entry in house.journal.batches.read_run(*place, at, 200)]
     assert len(found) == 20_000
     # A block at each end of each run, twice: bodies and properties.
     assert house.files.pread_bytes - before < 20_000 * 11 + 100 * 4 * BLOCK_BYTES
@@ -438,7 +438,7 @@ def test_one_entry_of_a_small_batch_is_no_reason_to_decode_it() -> None:
     house = House()
     place = house.commit_one(b"a")
     for _ in range(5):
-        assert house.journal.read_one(*place, 0) is not None
+        assert house.journal.batches.read_one(*place, 0) is not None
     assert not is_decoded(house, place)
 
 
@@ -446,5 +446,5 @@ def test_backwards_is_not_in_order() -> None:
     house = House()
     places = many(house, 1, 100)
     for place in reversed(places):
-        house.journal.read_one(*place)
+        house.journal.batches.read_one(*place)
     assert not is_decoded(house, places[0][:2])

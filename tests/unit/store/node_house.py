@@ -211,7 +211,7 @@ class PlainQueue(StoredQueue):
     def body(self, seq_id: int) -> bytes:
         size, kind, place, entry, address = self.messages[seq_id]
         if kind == places.JOURNAL:
-            decoded = self.node.journal.read_batch(place.segment, place.pos)[entry]
+            decoded = self.node.journal.batches.read(place.segment, place.pos)[entry]
             assert decoded is not None
             body = decoded[1]
         elif kind == places.MSG_STORE:

@@ -31,8 +31,8 @@ def node_with(
 
 def fill(node: NodeStore, queue: PlainQueue, segments: int) -> None:
     """Publish and ack until so many segments have been begun."""
-    until = node.journal.position()[0] + segments
-    while node.journal.position()[0] < until:
+    until = node.journal.segments.position()[0] + segments
+    while node.journal.segments.position()[0] < until:
         queue.ack(queue.publish(b"x" * 2000))
         node.journal.commit(urgent=True)
 
@@ -46,7 +46,7 @@ def work(node: NodeStore) -> None:
 
 
 def first_lsns(node: NodeStore) -> dict[int, int]:
-    return {number: node.journal.segment_first_lsn(number) for number in node.journal.segments()}
+    return {number: node.journal.segments.first_lsn(number) for number in node.journal.segments.numbers()}
 
 
 def test_a_reader_holds_what_it_has_not_read_though_no_history_is_kept() -> None:
@@ -56,8 +56,8 @@ def test_a_reader_holds_what_it_has_not_read_though_no_history_is_kept() -> None
     fill(node, queue, 8)
     write_cursor(files, "lake", first_lsns(node)[3], 1)
     work(node)
-    assert node.journal.segments()[0] == 3
-    assert node.retention.held_bytes == sum([node.journal.segment_bytes(number) for number in range(3, 8)])
+    assert node.journal.segments.numbers()[0] == 3
+    assert node.retention.held_bytes == sum([node.journal.segments.size_bytes(number) for number in range(3, 8)])
     assert node.reader_alarm == ""
 
 
@@ -69,10 +69,10 @@ def test_a_segment_goes_with_its_last_event_and_not_one_before() -> None:
     behind = first_lsns(node)[5]
     write_cursor(files, "lake", behind - 1, 1)
     work(node)
-    assert node.journal.segments()[0] == 4
+    assert node.journal.segments.numbers()[0] == 4
     write_cursor(files, "lake", behind, 2)
     work(node)
-    assert node.journal.segments()[0] == 5
+    assert node.journal.segments.numbers()[0] == 5
 
 
 def test_the_slowest_reader_decides_until_it_is_forgotten() -> None:
@@ -84,10 +84,10 @@ def test_the_slowest_reader_decides_until_it_is_forgotten() -> None:
     write_cursor(files, "fast", lsns[6], 1)
     write_cursor(files, "slow", lsns[2], 1)
     work(node)
-    assert node.journal.segments()[0] == 2
+    assert node.journal.segments.numbers()[0] == 2
     assert forget_cursor(files, "slow")
     work(node)
-    assert node.journal.segments()[0] == 6
+    assert node.journal.segments.numbers()[0] == 6
 
 
 def test_above_the_limit_the_oldest_go_and_the_reader_is_named_with_what_it_lost() -> None:
@@ -98,8 +98,8 @@ def test_above_the_limit_the_oldest_go_and_the_reader_is_named_with_what_it_lost
     write_cursor(files, "other one", 3, 1)
     fill(node, queue, 10)
     work(node)
-    oldest = node.journal.segments()[0]
-    assert 1 < oldest < node.journal.position()[0] - 1
+    oldest = node.journal.segments.numbers()[0]
+    assert 1 < oldest < node.journal.segments.position()[0] - 1
     assert node.retention.held_bytes <= 3 * TINY_SEGMENT
     assert node.retention.held_bytes + TINY_SEGMENT > 3 * TINY_SEGMENT, "one more would not have fit"
     first = first_lsns(node)[oldest]
@@ -150,7 +150,7 @@ def test_with_a_limit_of_nothing_readers_hold_nothing() -> None:
     write_cursor(files, "lake", 0, 1)
     fill(node, queue, 5)
     work(node)
-    assert node.journal.segments()[0] >= 5
+    assert node.journal.segments.numbers()[0] >= 5
 
 
 def test_what_history_keeps_anyway_does_not_count_for_readers() -> None:
@@ -160,7 +160,7 @@ def test_what_history_keeps_anyway_does_not_count_for_readers() -> None:
     write_cursor(files, "lake", 0, 1)
     fill(node, queue, 12)
     work(node)
-    sizes = [node.journal.segment_bytes(number) for number in node.journal.segments()[:-1]]
+    sizes = [node.journal.segments.size_bytes(number) for number in node.journal.segments.numbers()[:-1]]
     assert 4 * TINY_SEGMENT < sum(sizes) <= 5 * TINY_SEGMENT
     assert node.retention.held_bytes <= 2 * TINY_SEGMENT
 
@@ -173,13 +173,13 @@ def test_with_little_room_on_the_disk_readers_hold_nothing_and_are_told() -> Non
     write_cursor(files, "lake", 0, 1)
     fill(node, queue, 6)
     work(node)
-    assert node.journal.segments()[0] == 1
+    assert node.journal.segments.numbers()[0] == 1
     node.set_disk_is_low(True)
     for _ in range(4):
         clock.advance(1.1)
         for _ in range(20):
             node.end_turn()
-    assert node.journal.segments()[0] >= 6
+    assert node.journal.segments.numbers()[0] >= 6
     assert [name for name, _ in node.holds.lapsed] == ["lake"]
 
 
@@ -194,7 +194,7 @@ def test_bodies_move_home_behind_segments_that_readers_hold() -> None:
     work(node)
     assert queue.messages[kept][1] == places.QUEUE_STORE
     assert queue.contents() == {kept: b"stays for long"}
-    assert node.journal.segments()[0] == 1
+    assert node.journal.segments.numbers()[0] == 1
 
 
 def test_bodies_do_not_move_because_readers_hold_much() -> None:
@@ -203,8 +203,8 @@ def test_bodies_do_not_move_because_readers_hold_much() -> None:
     queue = PlainQueue(node)
     write_cursor(files, "lake", 0, 1)
     fill(node, queue, 8)
-    until = node.journal.position()[0] + 3
-    while node.journal.position()[0] < until:
+    until = node.journal.segments.position()[0] + 3
+    while node.journal.segments.position()[0] < until:
         queue.publish(b"x" * 2000)
         node.journal.commit(urgent=True)
     work(node)
@@ -224,7 +224,7 @@ def test_held_segments_do_not_ask_for_checkpoints() -> None:
         clock.advance(1)
         node.end_turn()
     assert node.checkpointer.next_number == made
-    assert node.journal.segments()[0] == 1
+    assert node.journal.segments.numbers()[0] == 1
 
 
 def test_while_nothing_happens_a_reader_that_gets_on_still_frees_what_it_held() -> None:
@@ -240,7 +240,7 @@ def test_while_nothing_happens_a_reader_that_gets_on_still_frees_what_it_held() 
     for _ in range(100):
         clock.advance(1)
         node.end_turn()
-    assert node.journal.segments()[0] >= 4
+    assert node.journal.segments.numbers()[0] >= 4
     assert node.retention.held_bytes == 0
     assert node.checkpointer.next_number == made
 
@@ -253,11 +253,11 @@ def test_a_cursor_that_cannot_be_read_lets_nothing_go() -> None:
     fill(node, queue, 4)
     files.plan.fail(errno.EACCES, "open", "readers/", forever=True)
     work(node)
-    assert node.journal.segments()[0] == 1
+    assert node.journal.segments.numbers()[0] == 1
     assert "EACCES" in node.alarm
     node.set_disk_is_low(True)
     work(node)
-    assert node.journal.segments()[0] >= 4, "a full disk is worse"
+    assert node.journal.segments.numbers()[0] >= 4, "a full disk is worse"
     assert node.alarm == ""
 
 
@@ -268,7 +268,7 @@ def test_a_damaged_cursor_is_named_and_holds_nothing() -> None:
     write_file(files, "readers/notes.txt", b"mine")
     fill(node, queue, 4)
     work(node)
-    assert node.journal.segments()[0] >= 4
+    assert node.journal.segments.numbers()[0] >= 4
     assert "readers/notes.txt" in node.reader_alarm
 
 
@@ -283,15 +283,15 @@ def test_a_segment_whose_head_is_damaged_counts_as_held() -> None:
     files.zero_block("journal/00000004.pnj", 0, 4096 + 256)
     work(node)
     # Nobody knows that segment 3 ends right before the cursor.
-    assert node.journal.segments()[0] == 3
+    assert node.journal.segments.numbers()[0] == 3
 
 
 class Before:
     """The segments as they are right before a checkpoint."""
 
     def __init__(self, node: NodeStore) -> None:
-        self.numbers = node.journal.segments()
-        self.sizes = {number: node.journal.segment_bytes(number) for number in self.numbers}
+        self.numbers = node.journal.segments.numbers()
+        self.sizes = {number: node.journal.segments.size_bytes(number) for number in self.numbers}
         self.lsns = first_lsns(node)
 
 
@@ -324,7 +324,7 @@ def check_next_checkpoint(node: NodeStore, files: SimFiles) -> None:
     cursors = read_cursors(files)[0]
     assert node.checkpoint_now()
     expected = expected_segments(node, before, [cursor.lsn for cursor in cursors])
-    assert node.journal.segments() == expected
+    assert node.journal.segments.numbers() == expected
     if len(node.checkpointer.kept) == KEPT:
         first = before.lsns[expected[0]]
         late = [(cursor.name, first - cursor.lsn) for cursor in cursors if cursor.lsn < first]

@@ -27,8 +27,8 @@ def node_with(
 
 def fill(node: NodeStore, queue: PlainQueue, segments: int) -> None:
     """Publish until so many segments have been begun."""
-    until = node.journal.position()[0] + segments
-    while node.journal.position()[0] < until:
+    until = node.journal.segments.position()[0] + segments
+    while node.journal.segments.position()[0] < until:
         queue.publish(b"x" * 2000)
         node.journal.commit(urgent=True)
 
@@ -48,10 +48,10 @@ def test_history_that_nobody_needs_goes_when_there_is_no_retention() -> None:
     fill(node, queue, 4)
     queue.ack(*list(queue.messages))
     assert node.checkpoint_now()
-    assert node.journal.segments()[0] == 1, "there is no second checkpoint to fall back to"
+    assert node.journal.segments.numbers()[0] == 1, "there is no second checkpoint to fall back to"
     assert node.checkpoint_now()
-    assert node.journal.segments()[0] == node.checkpointer.kept[0].replay_segment
-    assert node.journal.segments()[0] >= 4
+    assert node.journal.segments.numbers()[0] == node.checkpointer.kept[0].replay_segment
+    assert node.journal.segments.numbers()[0] >= 4
 
 
 def test_history_is_kept_up_to_its_size() -> None:
@@ -61,9 +61,9 @@ def test_history_is_kept_up_to_its_size() -> None:
     fill(node, queue, 10)
     queue.ack(*list(queue.messages))
     work(node)
-    segments = node.journal.segments()
-    newest = node.journal.position()[0]
-    sizes = [node.journal.segment_bytes(number) for number in segments if number < newest]
+    segments = node.journal.segments.numbers()
+    newest = node.journal.segments.position()[0]
+    sizes = [node.journal.segments.size_bytes(number) for number in segments if number < newest]
     assert sum(sizes) <= 3 * TINY_SEGMENT
     assert sum(sizes) + max(sizes) > 3 * TINY_SEGMENT, "one more would have fit"
 
@@ -76,14 +76,14 @@ def test_with_little_room_on_the_disk_history_is_not_kept() -> None:
     fill(node, queue, 10)
     queue.ack(*list(queue.messages))
     work(node)
-    assert node.journal.segments()[0] == 1
+    assert node.journal.segments.numbers()[0] == 1
     node.set_disk_is_low(True)
     for _ in range(4):
         # Checkpoints come by themselves, long before their usual time.
         clock.advance(1.1)
         for _ in range(20):
             node.end_turn()
-    assert node.journal.segments() == [node.journal.position()[0]]
+    assert node.journal.segments.numbers() == [node.journal.segments.position()[0]]
 
 
 def test_history_is_kept_up_to_its_age() -> None:
@@ -97,10 +97,10 @@ def test_history_is_kept_up_to_its_age() -> None:
     queue.ack(*list(queue.messages))
     clock.advance(1900)
     work(node)
-    assert node.journal.segments()[0] == 3, "it was left when the one behind it was begun, half an hour ago"
+    assert node.journal.segments.numbers()[0] == 3, "it was left when the one behind it was begun, half an hour ago"
     clock.advance(1800)
     work(node)
-    assert node.journal.segments()[0] == node.journal.position()[0] - 1
+    assert node.journal.segments.numbers()[0] == node.journal.segments.position()[0] - 1
 
 
 def test_a_segment_with_a_live_body_stays_while_much_of_it_is_alive() -> None:
@@ -109,7 +109,7 @@ def test_a_segment_with_a_live_body_stays_while_much_of_it_is_alive() -> None:
     queue = PlainQueue(node)
     fill(node, queue, 3)
     work(node)
-    assert node.journal.segments()[0] == 1
+    assert node.journal.segments.numbers()[0] == 1
 
 
 @pytest.mark.parametrize("paged", [False, True])
@@ -123,7 +123,7 @@ def test_the_last_bodies_of_an_old_segment_move_home_and_it_goes(paged: bool) ->
         queue.page_out(0)
     queue.ack(*[seq_id for seq_id in queue.messages if seq_id != 0])
     work(node)
-    assert node.journal.segments()[0] > 1
+    assert node.journal.segments.numbers()[0] > 1
     assert queue.messages[0][1] == places.QUEUE_STORE
     assert queue.contents() == {0: b"stays for long"}
     node, recovered = reopen(power_cut(files))
@@ -149,7 +149,7 @@ def test_a_segment_stays_until_neither_kept_checkpoint_needs_it() -> None:
             survivor.flip(f"checkpoint/{numbers[1]:08d}.ckpt", 100, 0)
             again, _ = reopen(survivor)
             assert PlainQueue(again).contents() == {0: b"stays for long"}
-    assert node.journal.segments()[0] > 1
+    assert node.journal.segments.numbers()[0] > 1
 
 
 def test_a_journal_that_grew_far_beyond_what_is_alive_is_moved_home() -> None:
@@ -157,15 +157,15 @@ def test_a_journal_that_grew_far_beyond_what_is_alive_is_moved_home() -> None:
     node = node_with(files, retention_bytes=0)
     queue = PlainQueue(node)
     kept: list[int] = []
-    until = node.journal.position()[0] + 12
-    while node.journal.position()[0] < until:
+    until = node.journal.segments.position()[0] + 12
+    while node.journal.segments.position()[0] < until:
         # 40 % of each segment stay alive: above a quarter, but the journal is more than twice of what lives.
         first = queue.publish(b"a" * 800, b"b" * 1200)
         queue.ack(first + 1)
         kept.append(first)
         node.journal.commit(urgent=True)
     work(node)
-    assert node.journal.segments()[0] > 1
+    assert node.journal.segments.numbers()[0] > 1
     assert queue.contents() == dict.fromkeys(kept, b"a" * 800)
 
 
@@ -181,16 +181,16 @@ def test_one_message_in_each_segment_does_not_keep_the_journal() -> None:
     letters = PlainQueue(node, "q2")
     largest = 0
     for _ in range(60):
-        number = node.journal.position()[0]
+        number = node.journal.segments.position()[0]
         letters.publish(b"dead")
-        while node.journal.position()[0] == number:
+        while node.journal.segments.position()[0] == number:
             traffic.ack(traffic.publish(b"x" * 1000))
             node.journal.commit(urgent=True)
             node.end_turn()
         for _ in range(20):
             clock.advance(0.01)
             node.end_turn()
-        sizes = [node.journal.segment_bytes(number) for number in node.journal.segments()]
+        sizes = [node.journal.segments.size_bytes(number) for number in node.journal.segments.numbers()]
         largest = max(largest, sum(sizes))
     # Two checkpoints have to pass before what was emptied can go, and what is written meanwhile comes on top.
     assert largest <= limit + 3 * checkpoint_bytes + 3 * TINY_SEGMENT
@@ -215,7 +215,7 @@ def test_when_traffic_ends_the_journal_comes_back_to_its_limit_soon() -> None:
         clock.advance(1.0)
         for _ in range(10):
             node.end_turn()
-    assert len(node.journal.segments()) <= 4
+    assert len(node.journal.segments.numbers()) <= 4
     assert len(letters.contents()) == 20
 
 
@@ -258,7 +258,7 @@ def test_a_move_that_finds_the_disk_full_is_tried_again_later() -> None:
     queue.move_home = move_home  # type: ignore[method-assign]
     work(node)
     assert node.alarm == ""
-    assert node.journal.segments()[0] > 1
+    assert node.journal.segments.numbers()[0] > 1
 
 
 def full_disk(segment: int, count_max: int) -> bool:
@@ -276,8 +276,8 @@ def test_a_checkpoint_is_made_for_segments_that_wait_for_one_even_if_nothing_els
     for _ in range(400):
         clock.advance(1)
         node.end_turn()
-    newest = node.journal.position()[0]
-    assert node.journal.segments()[0] >= newest - 1
+    newest = node.journal.segments.position()[0]
+    assert node.journal.segments.numbers()[0] >= newest - 1
     made = node.checkpointer.next_number
     for _ in range(400):
         clock.advance(1)
