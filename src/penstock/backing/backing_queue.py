@@ -258,6 +258,13 @@ class BackingQueue(ABC):
     def set_delivery_count(self, seq_id: int, count: int) -> None:
         """Say how often a pending message came back before it was published here. crash: forgotten."""
 
+    def returned_over(self, count: int) -> list[int]:
+        """Return the seq_ids of messages, recovered ones too, whose `delivery_count` is above `count`.
+
+        A backing in which counts do not survive a stop, or do not belong to one node, knows none.
+        """
+        return []
+
     @abstractmethod
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
         """Return those of the messages that may have been moved to another queue before, and delivered there.

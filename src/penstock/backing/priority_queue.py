@@ -247,6 +247,12 @@ class PriorityBackingQueue(BackingQueue):
         if backing is not None:
             backing.set_delivery_count(seq_id & INNER_MASK, count)
 
+    def returned_over(self, count: int) -> list[int]:
+        found: list[int] = []
+        for base, backing in self._levels.open:
+            found.extend([base | seq_id for seq_id in backing.returned_over(count)])
+        return found
+
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
         found: list[int] = []
         for base, backing in self._levels.open:

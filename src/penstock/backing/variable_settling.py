@@ -75,6 +75,9 @@ class VariableSettling(VariableFetching):
         if seq_id in self.pending:
             self.tail.delivery_counts[seq_id] = count
 
+    def returned_over(self, count: int) -> list[int]:
+        return sorted([seq_id for seq_id, times in self.tail.delivery_counts.items() if times > count])
+
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
         below = self.tail.doubtful_below
         known = self.tail.doubtful

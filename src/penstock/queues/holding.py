@@ -35,7 +35,7 @@ from penstock.fields import Table
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, refuse_all, settle_all
 from penstock.queues.bury_again import BuryAgain
 from penstock.queues.consumer_manager import NO_CONSUMERS, Availability, ConsumerManager
-from penstock.queues.dead_letters import Dead, DeadLetters, outcome_of_dropped, reason_number
+from penstock.queues.dead_letters import DELIVERY_LIMIT, Dead, DeadLetters, outcome_of_dropped, reason_number
 from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.head_expiry import DEAD_AT_ONCE, HeadExpiry
 from penstock.queues.intake import Congestion, Intake
@@ -454,6 +454,8 @@ class Holding(Availability):
         """The backing may hold messages of the broker's last run. Some of them may expire, in any order."""
         count = self.backing.depth()
         if count:
+            if self.returns is not None:
+                self._keep_away(self.returns.recovered())
             if self.selection is None or not self.selection.leaves_ready():
                 self._expiry.recovered()
             if self.selection is not None:
@@ -461,6 +463,13 @@ class Holding(Availability):
             self._arm()
             # It may have died over its limit: it makes room when all queues are there.
             self._expiry.arm_at(self._clock.wall_ms())
+
+    def _keep_away(self, over: Sequence[int]) -> None:
+        """Messages that came back once too often before the start are on their way out again."""
+        if over and self.dead_letters is not None:
+            self.keep_dead(over, DELIVERY_LIMIT, self.dead_letters, 0)
+        elif over:
+            self.bury(over, DELIVERY_LIMIT)
 
     # --- settling in slices ---------------------------------------------------------------------------
 

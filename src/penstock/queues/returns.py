@@ -9,7 +9,7 @@ due; the backing is told that count with its next delivery. When very many come 
 do so in slices; the others wait, pending, and come back once more in the turns that follow.
 
 Invariants
-  1. A message is delivered at most limit + 1 times.
+  1. A message is delivered at most limit + 1 times, also when its dead-letter target takes it only after a restart.
   2. A delay is at least `min_ms` and at most `max_ms`, and grows with the count: linearly.
   3. One call has at most AT_ONCE_MAX messages leave the queue, and none while some are put off: these go first. What is
      put off is not counted before its slice comes.
@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.outcomes import THE_QUEUE
 from penstock.message import Entry, Envelope, Run
 from penstock.queues.dead_letters import DELIVERY_LIMIT, Dead
 from penstock.queues.expiry import ExpirySchedule
@@ -112,12 +113,31 @@ class Returns:
                 continue
             (over if is_over else later if is_delayed else back).append(seq_id)
         if over:
+            # Counted although they leave: a target may take them only after the next start, and then they are over.
+            self._backing.note_returned(over)
             self._host.bury(over, DELIVERY_LIMIT)
         if later:
             self._wait(later)
         if self._put_off:
             self._later.soon(self._host.wall_ms())
         return back
+
+    def recovered(self) -> list[int]:
+        """Take the messages that were over their limit at the last stop, and had no place to go: their numbers.
+
+        They are pending, and not handed out again. What cannot be read now stays ready.
+        """
+        if self._limit < 0:
+            return []
+        over = self._backing.returned_over(self._limit)
+        taken: list[int] = []
+        try:
+            for start in range(0, len(over), AT_ONCE_MAX):
+                found = self._backing.fetch_at(over[start : start + AT_ONCE_MAX], THE_QUEUE)
+                taken.extend([seq_id for seq_id, _ in found])
+        except OSError as error:
+            self._backing.stalled(error)
+        return taken
 
     def _wait(self, seq_ids: list[int]) -> None:
         assert self._retry is not None

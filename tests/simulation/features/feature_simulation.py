@@ -124,6 +124,7 @@ class FeatureSimulation(Steps):
         self.inboxes.clear()
         self.out.clear()
         self._keep_counts(clean)
+        self._condemn_again()
         self.completed.clear()
         self.fresh.clear()
         self.facts = Facts(self.clock.wall_ms())
@@ -139,6 +140,18 @@ class FeatureSimulation(Steps):
         else:
             self.counts_at_most = dict(self.counts_ever)
             self.counts = {}
+
+    def _condemn_again(self) -> None:
+        """What was over its limit, and found no place before the restart, is on its way out again."""
+        for name, shelf in self.picture.items():
+            limit = self.specs[name].delivery_limit if name in self.specs else -1
+            queue = self.queue(name)
+            if limit < 0 or queue is None:
+                continue
+            for copy in shelf.copies.values():
+                if copy.is_pending and queue.backing.delivery_count(copy.seq_id) > limit:
+                    require(self.counts_ever.get(copy.key, 0) > limit, f"{copy} was not delivered too often")
+                    self.rules.condemned.add(copy.key)
 
     # --- a seed -------------------------------------------------------------------------------------------------
 

@@ -71,3 +71,29 @@ def test_a_message_that_waited_for_its_retry_goes_on_counting_after_a_stop() -> 
     house.vhost.queues["q"].requeue([run.first_seq_id], lost=True)
     house.restart()
     assert deliver_and_return(house) == 2
+
+
+@pytest.mark.parametrize("arguments", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stop", "crash"])
+def test_a_message_over_its_limit_that_found_no_place_is_not_delivered_again_after_a_restart(
+    arguments: dict[str, Any], is_clean: bool
+) -> None:
+    house = House(True)
+    at_least_once = {"x_dead_letter_exchange": "later", "x_dead_letter_strategy": "at-least-once"}
+    house.declare("q", x_delivery_limit=1, **at_least_once, **arguments)
+    house.publish("a", headers={"g": "g", "s": 1}, priority=1)
+    assert [deliver_and_return(house) for _ in range(3)] == [-1, 1, None]
+    for _ in range(2):
+        house.end_turn()
+        if is_clean:
+            house.restart()
+        else:
+            house.crash()
+        assert deliver_and_return(house) is None
+        assert house.vhost.queues["q"].backing.depth() == 1
+    house.declare("dead")
+    house.exchange("later", "fanout")
+    house.bind("later", "dead", "")
+    house.pass_ms(2000)
+    assert house.bodies("dead") == ["a"]
+    assert house.vhost.queues["q"].backing.depth() == 0
