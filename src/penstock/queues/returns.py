@@ -113,14 +113,17 @@ class Returns:
                 continue
             (over if is_over else later if is_delayed else back).append(seq_id)
         if over:
-            # Counted although they leave: a target may take them only after the next start, and then they are over.
-            self._backing.note_returned(over)
             self._host.bury(over, DELIVERY_LIMIT)
         if later:
             self._wait(later)
         if self._put_off:
             self._later.soon(self._host.wall_ms())
         return back
+
+    def kept(self, seq_ids: Sequence[int]) -> None:
+        """No target takes messages that are over their limit: count their last return, so that a start knows it."""
+        backing = self._backing
+        backing.note_returned([seq_id for seq_id in seq_ids if backing.delivery_count(seq_id) <= self._limit])
 
     def recovered(self) -> list[int]:
         """Take the messages that were over their limit at the last stop, and had no place to go: their numbers.
