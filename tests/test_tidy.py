@@ -37,7 +37,7 @@ FUNCTION_LINES_MAX = 60
 
 # Every message passes through these: they stay compilable by mypyc. docs/decisions has the reasons.
 HOT_ROOMS = ("wire", "routing", "selectors", "journal", "store", "backing", "queues")
-HOT_LEAVES = ("message", "limits", "clock", "files", "errors", "reply_codes", "fields")
+HOT_LEAVES = ("message", "limits", "clock", "files", "errors", "reply_codes", "fields", "call_all")
 
 # Hot files that may use memoryviews, and why.
 MEMORYVIEWS = {"src/penstock/wire/frames.py": "a body of many frames is sent without being copied"}

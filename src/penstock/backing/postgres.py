@@ -27,6 +27,7 @@ seconds, marked redelivered. It does not page: the window is small.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, final
 
 from penstock import limits
@@ -56,6 +57,7 @@ from penstock.backing.postgres_envelopes import PgEnvelopes
 from penstock.backing.postgres_held import PgHeld
 from penstock.backing.postgres_link import Answered, PgDoor, Purged, PutRow
 from penstock.backing.postgres_looks import Shown
+from penstock.call_all import call_all
 from penstock.errors import ChannelException
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, refuse_all
 
@@ -143,8 +145,7 @@ class PgBackingQueue(BackingQueue):
     def _made(self, error: ChannelException | None) -> None:
         self._is_made = error is None
         makers, self._makers = self._makers, []
-        for done in makers:
-            done(error)
+        call_all([partial(done, error) for done in makers])
 
     def count(self, done: Answered) -> None:
         """Count anew what others may have changed, with everything that was published here before."""
@@ -168,8 +169,7 @@ class PgBackingQueue(BackingQueue):
     def _dropped(self, error: ChannelException | None) -> None:
         self._is_left = error is None
         droppers, self._droppers = self._droppers, []
-        for done in droppers:
-            done(error)
+        call_all([partial(done, error) for done in droppers])
 
     def leave_rows(self) -> None:
         """Have the deletion that follows leave the database alone. Nobody knows what became of what was put."""

@@ -30,6 +30,7 @@ from penstock import limits
 from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_TIMED, BackingQueue
 from penstock.backing.nothing_yet import NOTHING_YET
 from penstock.backing.outcomes import DROPPED, MOVED, REASON_NONE, THE_QUEUE
+from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.fields import Table
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, refuse_all, settle_all
@@ -375,6 +376,8 @@ class Holding(Availability):
     def keep_dead(self, seq_ids: Sequence[int], reason: str, carrier: DeadLetters, rests_ms: int) -> None:
         """Pending messages that could not be carried away are offered again later."""
         if not self.deleted and not self.crashed:
+            if reason == DELIVERY_LIMIT and self.returns is not None:
+                self.returns.kept(seq_ids)
             self.bury_again.keep(seq_ids, reason, carrier, rests_ms)
 
     def give_back(self, seq_ids: Sequence[int]) -> None:
@@ -561,15 +564,16 @@ class Holding(Availability):
 
     def _leave_use(self) -> None:
         self.deleted = True
-        for consumer in list(self.consumers.consumers()):
+        consumers = list(self.consumers.consumers())
+        for consumer in consumers:
             self.consumers.remove(consumer)
             consumer.left(self.backing)
-            consumer.cancelled_by_queue()
         self._expiry.disarm()
         if self._bury_again is not None:
             self._bury_again.stop()
         if self.lifetime is not None:
             self.lifetime.stop()
+        call_all([consumer.cancelled_by_queue for consumer in consumers])
 
     def terminate(self) -> None:
         """The broker stops: leave what lasts where the next start finds it."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.backing.postgres import PgBackingQueue
+from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.errors import precondition_failed
 from penstock.message import ConfirmToken
@@ -146,17 +147,14 @@ class Commit(Settling):
             return
         self._is_ended = True
         queues, self._queues = self._queues, []
-        if queues:
-            for queue in queues:
-                queue.settling_over(self, True)
-            if self._journal is not None:
-                self._journal.release()
-        self._answer()
-        if queues:
-            self._connection.settling_over()
         when_over, self._when_over = self._when_over, []
-        for call in when_over:
-            call()
+        calls: list[Callable[[], None]] = [partial(queue.settling_over, self, True) for queue in queues]
+        if queues and self._journal is not None:
+            calls.append(self._journal.release)
+        calls.append(self._answer)
+        if queues:
+            calls.append(self._connection.settling_over)
+        call_all([*calls, *when_over])
 
     def when_over(self, call: Callable[[], None]) -> None:
         self._when_over.append(call)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from penstock import limits
 from penstock.broker.users import User
 from penstock.broker.vhost import VHost
+from penstock.call_all import call_all
 from penstock.errors import AmqpError, internal_error, resource_error
 from penstock.files import is_temporary
 from penstock.queues.queue import Queue
@@ -220,9 +221,7 @@ class Connection(asyncio.Protocol):
         self._settling -= 1
         if self._settling == 0:
             when_settled, self._when_settled = self._when_settled, []
-            for call in when_settled:
-                call()
-            self.resume_parsing(SETTLING)
+            call_all([*when_settled, partial(self.resume_parsing, SETTLING)])
 
     def when_settled(self, call: Callable[[], None]) -> None:
         """Call when all that the client has settled is done; mostly at once."""
@@ -426,7 +425,8 @@ class Connection(asyncio.Protocol):
             self._reader.feed(data)
         except AmqpError as error:
             self._reader.clear()
-            self.close_with(error, 0)
+            # Behind the answers to the methods that came before the malformed frame.
+            self.refuse(error, 0)
         except OSError as error:
             self._reader.clear()
             if is_temporary(error):

@@ -7,6 +7,7 @@ loses none of it. Everything that a receiver is told goes through `run`, into th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -21,6 +22,7 @@ from penstock.backing.postgres_link import (
     TakenRow,
     unavailable,
 )
+from penstock.call_all import call_all
 from penstock.errors import ChannelException
 from penstock.server.pg_lane import Rows
 from penstock.server.pg_put_lane import PutItem
@@ -258,10 +260,8 @@ class ServerDoor(PgDoor):
         """Whoever waits for an answer goes on without one."""
         getters, self.getters = self.getters, []
         quiet, self.quiet = self.quiet, []
-        for answered in getters:
-            answered(unavailable(self.name, why))
-        for function in quiet:
-            function()
+        answers = [partial(answered, unavailable(self.name, why)) for answered in getters]
+        call_all([*answers, *quiet])
 
     def session_lost(self) -> None:
         """The session that held this node's number is gone."""

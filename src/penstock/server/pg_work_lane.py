@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from penstock import limits
+from penstock.call_all import call_all
 from penstock.pg.statements import Statements
 from penstock.server.pg_connect import is_lost, one_line
 from penstock.server.pg_lane import Connection, Lane
@@ -136,8 +138,7 @@ class WorkLane(Lane):
                 return
             await self._reserve(connection, door)
             quiet, door.quiet = door.quiet, []
-            for function in quiet:
-                function()
+            call_all(quiet)
         except psycopg.Error as error:
             if is_lost(connection, error):
                 raise
@@ -216,8 +217,7 @@ class WorkLane(Lane):
             door.getters.extend(getters)
             raise
         door.rows_came(rows, count)
-        for answered in getters:
-            answered(None)
+        call_all([partial(answered, None) for answered in getters])
         if not rows and receiver.is_wanted():
             if door.looked_in_vain():
                 await self.rows(connection, "set_waiting", (door.number, True))

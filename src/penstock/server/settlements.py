@@ -15,9 +15,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
+from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
@@ -82,12 +84,10 @@ class Settlement(Settling):
         queues, self._queues = self._queues, []
         if not queues:
             return
-        for queue in queues:
-            queue.settling_over(self, self._how == REQUEUE)
-        self._connection.settling_over()
+        returns = self._how == REQUEUE
         when_over, self._when_over = self._when_over, []
-        for call in when_over:
-            call()
+        over = [partial(queue.settling_over, self, returns) for queue in queues]
+        call_all([*over, self._connection.settling_over, *when_over])
 
     def when_over(self, call: Callable[[], None]) -> None:
         self._when_over.append(call)
@@ -158,8 +158,9 @@ class Settlements:
 
     def finish(self) -> None:
         """The broker stops: everything is settled now."""
-        while self._waiting:
-            self._waiting.popleft().finish()
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        call_all([settlement.finish for settlement in waiting])
 
     def abandon(self) -> None:
         """Leave them as a crash would."""

@@ -178,6 +178,18 @@ def test_an_error_waits_behind_the_answers_before_it(
     assert "three" not in bench.vhost.queues
 
 
+def test_a_malformed_frame_waits_behind_the_answers_before_it(bench: DurableBench, client: Client) -> None:
+    good = frame.marshal(commands.Queue.Declare(0, "one", durable=True), 1)
+    bad = frame.marshal(commands.Queue.Declare(0, "two", durable=True), 1)
+    client.transport_data(good + bad[:-1] + b"!" + good)
+    assert client.read() == []
+    bench.sync()
+    answers = client.read()
+    assert names(answers) == ["Queue.DeclareOk", "Connection.Close"]
+    assert answers[1].reply_code == 501
+    assert "two" not in bench.vhost.queues
+
+
 def test_a_client_that_waits_for_the_disk_is_not_taken_for_dead(bench: DurableBench, client: Client) -> None:
     client.connection.start_heartbeat(1.0)
     client.send(commands.Queue.Declare(0, "q", durable=True))

@@ -505,3 +505,29 @@ def test_all_that_a_transaction_had_settled_goes_back_with_its_client(turns: int
     assert all(delivery.redelivered for delivery in deliveries(frames))
     assert len(queue_of(bench, "dead")) == 0
     assert bench.server.internal_errors == 0
+
+
+def test_a_call_that_fails_when_all_is_settled_keeps_the_others_from_nothing() -> None:
+    bench = rushed(Bench())
+    client = with_unacked(bench)
+    client.send(commands.Basic.Cancel("t"))
+    client.send(NACK_ALL)
+    queue = queue_of(bench)
+    assert queue.settling
+    called: list[str] = []
+
+    def fail() -> None:
+        called.append("fails")
+        raise ValueError("a bug")
+
+    client.connection.when_settled(fail)
+    client.connection.when_settled(lambda: called.append("settled"))
+    queue.settling[0].when_over(fail)
+    queue.settling[0].when_over(lambda: called.append("over"))
+    with pytest.raises(ValueError, match="a bug"):
+        bench.loop.run()
+    assert called == ["fails", "settled", "fails", "over"]
+    # Its connection is parsed again.
+    assert isinstance(
+        client.call(commands.Queue.Declare(0, "other"))[0], (commands.Basic.CancelOk, commands.Queue.DeclareOk)
+    )
