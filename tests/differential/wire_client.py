@@ -20,7 +20,7 @@ from typing import Any
 from . import wire_values
 from .wire_values import Raw
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 WITH_CONTENT = ("basic.deliver", "basic.get-ok", "basic.return")

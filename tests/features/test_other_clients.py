@@ -28,7 +28,7 @@ def test_kombu_delays_with_any_number(stage: Stage, delay: float) -> None:
             producer.publish({"n": 2}, exchange=exchange, routing_key="k", headers={"x-delay": far})
         got: list[Any] = []
         with connection.Consumer(queue, callbacks=[lambda body, message: got.append(body)], no_ack=True):
-            wait_until(lambda: got, "the delayed message", lambda: connection.drain_events(timeout=10))
+            wait_until(lambda: got, "the delayed message", lambda: connection.drain_events(timeout=60))
         assert got == [{"n": 1}]
         assert stage.held_count(HELD, "later") == 2
 
@@ -70,7 +70,7 @@ def test_kombu_retries_and_gives_up(stage: Stage) -> None:
             connection.Consumer(queue, callbacks=[fail]),
             connection.Consumer(dead, callbacks=[lambda body, message: dead_ones.append(message)], no_ack=True),
         ):
-            wait_until(lambda: dead_ones, "a dead letter", lambda: connection.drain_events(timeout=10))
+            wait_until(lambda: dead_ones, "a dead letter", lambda: connection.drain_events(timeout=60))
         assert counts == [0, 1, 2]
         assert dead_ones[0].headers["x-death"][0]["reason"] == "delivery_limit"
 

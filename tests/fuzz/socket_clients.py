@@ -12,7 +12,7 @@ from penstock.wire import frames, methods
 from .client_frames import HEADER, Frame, encode_all, handshake, method, publish
 from .server_frames import Said, split
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

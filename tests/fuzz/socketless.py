@@ -23,7 +23,7 @@ from penstock.server.server import Server
 from .client_frames import HEADER, encode_all, handshake
 from .server_frames import Said
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 # The event loop is quiet when nothing was written or read for so many passes.
 QUIET_PASSES = 4
 

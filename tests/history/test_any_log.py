@@ -112,7 +112,7 @@ def test_an_index_names_the_consumers_that_were_given_messages(broker: Broker, a
     with channel_of(broker) as channel:
         channel.queue_declare("orders", durable=True)
         publish(channel, "orders", [b"x"] * 3)
-        for method, _, _ in channel.consume("orders", inactivity_timeout=10):
+        for method, _, _ in channel.consume("orders", inactivity_timeout=60):
             channel.basic_ack(method.delivery_tag)
             if method.delivery_tag == 3:
                 break

@@ -21,7 +21,7 @@ class RawPeer:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self.socket = socket.create_connection((parts.hostname, parts.port), timeout=10)
+        self.socket = socket.create_connection((parts.hostname, parts.port), timeout=60)
         self.buffer = b""
 
     def send(self, method: object) -> None:

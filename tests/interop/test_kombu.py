@@ -21,7 +21,7 @@ from tests.interop.fixture_types import Name
 
 @pytest.fixture
 def connection(broker_url: str) -> Iterator[kombu.Connection]:
-    with kombu.Connection(broker_url, connect_timeout=10) as opened:
+    with kombu.Connection(broker_url, connect_timeout=60) as opened:
         yield opened
 
 
@@ -40,7 +40,7 @@ def test_a_simple_queue_puts_and_gets_in_order(connection: kombu.Connection, nam
             queue.put({"number": number}, headers={"n": number})
         wait_until(lambda: queue.qsize() == 5, "five messages")
         for number in range(5):
-            message = queue.get(timeout=10)
+            message = queue.get(timeout=60)
             assert message.payload == {"number": number}
             assert message.headers["n"] == number
             message.ack()
@@ -94,7 +94,7 @@ def test_a_confirming_producer_returns_after_the_broker_has_the_message(broker_u
         queue.declare()
         producer = connection.Producer()
         for number in range(20):
-            producer.publish({"n": number}, routing_key=name(), timeout=10)
+            producer.publish({"n": number}, routing_key=name(), timeout=60)
         assert queue.queue_declare(passive=True).message_count == 20
 
 
@@ -226,10 +226,10 @@ def test_a_mailbox_calls_casts_and_collects_from_all_nodes(broker_url: str, name
         serving.start()
         try:
             bound = mailbox(client)
-            replies = bound.multi_call("double", {"number": 21}, timeout=10, limit=2)
+            replies = bound.multi_call("double", {"number": 21}, timeout=60, limit=2)
             assert sorted(next(iter(reply)) for reply in replies) == ["node1", "node2"]
             assert [next(iter(reply.values()))["result"] for reply in replies] == [42, 42]
-            assert bound.call(["node2"], "double", {"number": 2}, timeout=10) == [{"node2": {"result": 4}}]
+            assert bound.call(["node2"], "double", {"number": 2}, timeout=60) == [{"node2": {"result": 4}}]
             bound.cast(["node1"], "note")
             bound.abcast("note")
             wait_until(lambda: len(casts) == 3, "three casts")
@@ -273,7 +273,7 @@ def test_a_request_is_answered_through_its_reply_queue(connection: kombu.Connect
         connection.Producer().publish(
             {"n": 41}, exchange=exchange, routing_key="request", reply_to=name("replies"), correlation_id="c"
         )
-        answers = collect_replies(connection, connection.channel(), replies, timeout=10, limit=1)
+        answers = collect_replies(connection, connection.channel(), replies, timeout=60, limit=1)
         assert next(iter(answers)) == {"answer": 42}
 
 

@@ -259,7 +259,7 @@ def test_cancelling_a_consumer_keeps_its_unacked_messages_out_of_the_queue(chann
 def test_the_consume_generator_hands_back_what_it_did_not_yield(channel: BlockingChannel) -> None:
     queue = channel.queue_declare("", exclusive=True).method.queue
     publish_all(channel, queue, b"1", b"2", b"3")
-    for method, _properties, body in channel.consume(queue, inactivity_timeout=10):
+    for method, _properties, body in channel.consume(queue, inactivity_timeout=60):
         assert body == b"1"
         channel.basic_ack(method.delivery_tag)
         break

@@ -57,7 +57,7 @@ class Inbox(list[amqp.Message]):
     """Consumed messages; drains the connection until there are enough."""
 
     def wait_for(self, connection: amqp.Connection, count: int) -> None:
-        wait_until(lambda: len(self) >= count, f"{count} messages", lambda: connection.drain_events(timeout=10))
+        wait_until(lambda: len(self) >= count, f"{count} messages", lambda: connection.drain_events(timeout=60))
 
     @property
     def bodies(self) -> list[Any]:
@@ -237,7 +237,7 @@ def test_a_deleted_queue_cancels_its_consumer(opened: Open, name: Name) -> None:
     cancelled: list[str] = []
     tag = channel.basic_consume(name(), callback=lambda m: None, on_cancel=cancelled.append)
     opened().channel().queue_delete(name())
-    wait_until(lambda: cancelled, "a cancel", lambda: channel.connection.drain_events(timeout=10))
+    wait_until(lambda: cancelled, "a cancel", lambda: channel.connection.drain_events(timeout=60))
     assert cancelled == [tag]
 
 
@@ -249,7 +249,7 @@ def test_a_queue_deleted_on_its_consumer_s_channel_is_answered_before_the_cancel
     # py-amqp raises ConsumerCancelled from whichever call reads the cancel: it must not be queue_delete.
     channel.queue_delete(queue)
     with pytest.raises(exceptions.ConsumerCancelled, match=tag):
-        channel.connection.drain_events(timeout=10)
+        channel.connection.drain_events(timeout=60)
 
 
 def test_an_immediate_publish_is_not_implemented(opened: Open) -> None:

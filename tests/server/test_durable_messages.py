@@ -228,7 +228,7 @@ def test_messages_go_on_expiring_after_a_restart(broker: Broker, clients: Client
     restart(broker)
     channel = clients.channel()
     seen: list[bytes] = []
-    for method, _, body in channel.consume("q", auto_ack=True, inactivity_timeout=5):
+    for method, _, body in channel.consume("q", auto_ack=True, inactivity_timeout=60):
         assert method is not None
         seen.append(body)
         if len(seen) == 10:

@@ -19,7 +19,7 @@ def opened(broker: Broker) -> Iterator[Open]:
     connections: list[amqp.Connection] = []
 
     def open_one() -> amqp.Connection:
-        connection = amqp.Connection(host=f"{broker.host}:{broker.port}", connect_timeout=10, read_timeout=20)
+        connection = amqp.Connection(host=f"{broker.host}:{broker.port}", connect_timeout=60, read_timeout=60)
         connections.append(connection)
         connection.connect()
         return connection

@@ -212,5 +212,5 @@ def test_nothing_is_left_for_the_collector_of(life: str, broker: Broker, connect
     broker.call(lambda server: unreachable())
     for _ in range(CYCLES):
         LIVES[life](client, other, broker)
-    wait_until(lambda: not broker.call(ours_alive) - before, "what is gone is freed", timeout_s=5)
+    wait_until(lambda: not broker.call(ours_alive) - before, "what is gone is freed", timeout_s=60)
     assert not broker.call(lambda server: unreachable())

@@ -154,7 +154,7 @@ def test_kombu_and_py_amqp_can_use_the_url_whatever_is_in_it() -> None:
         assert isinstance(connection.connection, amqp.Connection)
         queue = connection.SimpleQueue("q")
         queue.put("hello")
-        message = queue.get(timeout=10)
+        message = queue.get(timeout=60)
         assert message.payload == "hello"
         message.ack()
         queue.close()
@@ -166,7 +166,7 @@ async def use_with_aio_pika(url: str) -> bytes:
         channel = await connection.channel()
         queue = await channel.declare_queue("q")
         await channel.default_exchange.publish(aio_pika.Message(b"hello"), "q")
-        message = await queue.get(timeout=10)
+        message = await queue.get(timeout=60)
         await message.ack()
         return message.body
 

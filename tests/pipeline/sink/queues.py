@@ -40,7 +40,7 @@ def take_all(url: str, queue: str) -> list[tuple[Any, Any, bytes]]:
         count = channel.queue_declare(queue, passive=True).method.message_count
         if count == 0:
             return []
-        for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=10):
+        for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=60):
             assert method is not None, f"{queue} had {count} messages and gave {len(found)}"
             found.append((method, properties, body))
             if len(found) == count:
