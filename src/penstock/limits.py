@@ -25,6 +25,9 @@ HEARTBEAT_S: Final = 60
 HANDSHAKE_S: Final = 10.0
 # Wait for close-ok, or after our own for the client to hang up, before the socket is dropped.
 CLOSE_OK_S: Final = 3.0
+# A stop waits so long for syncs that are under way. Without an answer it is not a clean one: what was not synced was
+# not confirmed. Below the 90 s after which systemd kills.
+STOP_SYNC_S: Final = 30.0
 # A short string's length is one octet.
 SHORT_STRING_BYTES_MAX: Final = 255
 # Nested tables and arrays: the decoder is iterative, but what it builds is walked by others.

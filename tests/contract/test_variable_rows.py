@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
-from penstock.backing import outcomes
-from penstock.journal import rows
+import pytest
+
+from penstock.backing import outcomes, variable_settling
+from penstock.journal import journal, rows
 from penstock.journal.reader import BatchView, replay
 from penstock.message import MessageProps
 from tests.contract.variable_house import VariableHouse, eager_paging
@@ -107,6 +109,18 @@ def test_a_purge_tells_of_messages_and_not_of_the_numbers_between_them() -> None
     assert queue.purge() == 6
     purged = [row for row in told(house) if row[0] == rows.PURGED]
     assert purged == [(rows.PURGED, 0, 3, 12, 0, 0), (rows.PURGED, 9, 3, 0, 0, 0)]
+    house.kill()
+    assert (len(house.queue), house.queue.ready_bytes(), house.status("messages_persistent")) == (0, 0, 0)
+
+
+def test_a_purge_of_more_than_a_row_can_count_is_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variable_settling, "PURGED_ROW_MAX", 5)
+    monkeypatch.setattr(journal, "ROW_COUNT_MAX", 5)
+    house = VariableHouse()
+    house.publish(*[b"%02d" % number for number in range(12)])
+    assert house.queue.purge() == 12
+    purged = [row[:4] for row in told(house) if row[0] == rows.PURGED]
+    assert purged == [(rows.PURGED, 0, 5, 24), (rows.PURGED, 5, 5, 0), (rows.PURGED, 10, 2, 0)]
     house.kill()
     assert (len(house.queue), house.queue.ready_bytes(), house.status("messages_persistent")) == (0, 0, 0)
 

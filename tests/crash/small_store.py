@@ -6,6 +6,7 @@ checkpoint is always under way: so a kill hits all of that, which with the real 
 
 from __future__ import annotations
 
+from penstock import limits
 from penstock.cli.main import main
 from penstock.journal.options import JournalOptions
 from penstock.server import open_store
@@ -37,5 +38,6 @@ def small_options(journal: JournalOptions, **_: object) -> StoreOptions:
 
 if __name__ == "__main__":
     # The server's room is not compiled, and takes its options from here.
+    limits.STOP_SYNC_S = 1.0  # type: ignore[misc]
     open_store.StoreOptions = small_options  # type: ignore[assignment,misc]
     main()

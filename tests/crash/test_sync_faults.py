@@ -132,6 +132,23 @@ def test_a_sync_that_hangs_holds_confirms_and_nothing_else(tmp_path: Path) -> No
     check_restart(tmp_path, publisher)
 
 
+def test_a_stop_does_not_wait_for_ever_for_a_sync_that_hangs(tmp_path: Path) -> None:
+    log = tmp_path / "broker.log"
+    with BrokerProcess(tmp_path / "data", log, module="tests.crash.small_store").wait_until_ready() as broker:
+        publisher = Ledger(broker)
+        publisher.publish(200)
+        (child,) = broker.children()
+        os.kill(child, signal.SIGSTOP)
+        publisher.send(100, 3_900)
+        publisher.take_answers(0.1)
+        assert broker.stop() == 1
+        assert broker.text.count("What was not synced was not confirmed") == 1
+        assert "stopped because the disk failed" in broker.text
+        assert "Traceback" not in broker.text
+        assert not Path(f"/proc/{child}").exists()
+    check_restart(tmp_path, publisher)
+
+
 def test_the_loop_never_syncs_on_a_slow_disk(tmp_path: Path) -> None:
     """New segments of the journal, large bodies and definitions: all of it is synced by the process that syncs."""
     prefix = inject(tmp_path, "fsync,fdatasync", "delay_exit=5000")

@@ -28,10 +28,13 @@ from penstock.backing.outcomes import ACKED, NO_ACTOR, REASON_NONE, THE_QUEUE
 from penstock.backing.put_back import put_back
 from penstock.backing.variable_fetching import VariableFetching
 from penstock.journal import rows
+from penstock.journal.journal import ROW_COUNT_MAX
 
 # With more runs than this a purge is one row, if its numbers are no further apart than that.
 PURGED_RUNS_MAX: Final = 1024
 PURGED_SPAN_MAX: Final = 1 << 24
+# As many as a row can count.
+PURGED_ROW_MAX: Final = ROW_COUNT_MAX
 
 
 class VariableSettling(VariableFetching):
@@ -164,13 +167,17 @@ class VariableSettling(VariableFetching):
     def _note_purged(self, low: int, length: int) -> None:
         """Write that everything is gone: a row for each run of messages, or one for all when there are very many.
 
-        A row counts its messages in 31 bits. What is left of a queue may lie further apart than that.
+        A row counts its messages in 31 bits. What is left of a queue may lie further apart than that, or be more.
         """
         runs = self.live.live_runs(low, low + length)
         if len(runs) > PURGED_RUNS_MAX and length <= PURGED_SPAN_MAX:
             runs = [(low, length)]
         size = self.tail.persistent_bytes
         for first, count in runs:
-            self._journal.settle(rows.PURGED, self.queue_no, first, count, size)
-            # The bytes of all stand in the first row.
-            size = 0
+            end = first + count
+            while first < end:
+                part = min(end - first, PURGED_ROW_MAX)
+                self._journal.settle(rows.PURGED, self.queue_no, first, part, size)
+                first += part
+                # The bytes of all stand in the first row.
+                size = 0

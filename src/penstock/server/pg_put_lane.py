@@ -188,7 +188,11 @@ class PutLane(Lane):
             if ids is None:
                 self._refused_count += count
         if ids is not None and self._refused_count:
-            log.warning("%d messages could not be put into PostgreSQL; their publishers were told", self._refused_count)
+            log.warning(
+                "%d messages could not be put into PostgreSQL: publishers that use confirms got a nack, and messages"
+                " on their way from other queues stay there and are tried again",
+                self._refused_count,
+            )
             self._refused_count = 0
 
     def _left(self, item: PutItem) -> None:

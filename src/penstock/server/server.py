@@ -247,7 +247,18 @@ class Server:
             self._store.stop()
             self._store = self.scheduler.store = None
             self.broker.stop()
+            self._check_stop()
         self._spares.close()
+
+    def _check_stop(self) -> None:
+        """Say so when the disk has failed during the stop, or has not answered in time."""
+        error = None if self.broker.node is None else self.broker.node.failed
+        if error is not None and self.disk_error is None:
+            log.critical(
+                "the stop is not clean: %s. What was not synced was not confirmed; the next start reads what is there.",
+                error,
+            )
+            self.disk_error = error
 
     async def _close_postgres(self) -> None:
         postgres, self._postgres = self._postgres, None

@@ -11,16 +11,19 @@ Both answer requests in their order, on the loop's thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
+from penstock import limits
 from penstock.files import File, is_temporary
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.server import sync_process
@@ -124,6 +127,9 @@ class ProcessSyncer(Syncer):
             data = self._socket.recv(4096)
         except (BlockingIOError, InterruptedError):
             return
+        except TimeoutError:
+            self._lose(OSError(errno.ETIMEDOUT, f"no sync was answered within {limits.STOP_SYNC_S:g} s"))
+            return
         except OSError:
             data = b""
         if not data:
@@ -139,11 +145,11 @@ class ProcessSyncer(Syncer):
             finally:
                 self._after_answer()
 
-    def _lose(self) -> None:
-        """The process is gone: whatever waits will never be known to be synced."""
+    def _lose(self, error: OSError | None = None) -> None:
+        """The process is gone, or does not answer: whatever waits will never be known to be synced."""
         if self._lost is not None or self._closed:
             return
-        self._lost = OSError(errno.EIO, "the process that syncs is gone")
+        self._lost = error or OSError(errno.EIO, "the process that syncs is gone")
         self._loop.remove_reader(self._socket.fileno())
         try:
             while self._waiting:
@@ -159,17 +165,23 @@ class ProcessSyncer(Syncer):
         if self._closed:
             return
         self._loop.remove_reader(self._socket.fileno())
-        # A disk may take its time; without an answer there is no clean stop.
-        self._socket.settimeout(None)
+        # A disk may take its time, but not for ever; without an answer there is no clean stop.
+        until_s = time.monotonic() + limits.STOP_SYNC_S
         while self._waiting and self._lost is None:
+            # Never 0, which would mean not to wait at all.
+            self._socket.settimeout(max(until_s - time.monotonic(), 0.001))
             self._read_answers()
         self._closed = True
         self._socket.close()
+        if self._lost is not None:
+            self._process.kill()
         try:
             self._process.wait(EXIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            # In a system call that does not return it cannot even be killed.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(EXIT_S)
 
 
 class ThreadSyncer(Syncer):
@@ -241,7 +253,8 @@ class ThreadSyncer(Syncer):
         if self._timer is not None:
             self._timer.cancel()
         self._requests.put(None)
-        self._thread.join()
+        # A thread that is still there afterwards ends with the process; what waits for it is not answered.
+        self._thread.join(limits.STOP_SYNC_S)
         self._take_answers()
 
 

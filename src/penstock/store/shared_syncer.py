@@ -38,6 +38,9 @@ class SharedSyncer(Syncer):
         # Counts answers that are awaited, so that one that comes too late is told apart.
         self._number = 0
         self._is_passing_on = False
+        # From `finish_inline` on; and how the last request that was under way has failed, if it has.
+        self._is_ending = False
+        self._failed: OSError | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -62,6 +65,7 @@ class SharedSyncer(Syncer):
         """Get the last answer, and need no help from now on."""
         inner = self._inner
         self._inner = InlineSyncer()
+        self._is_ending = True
         inner.close()
         if self._under_way is not None:
             self._answer(self._number, OSError("the syncer ended without an answer"))
@@ -76,6 +80,10 @@ class SharedSyncer(Syncer):
         try:
             while self._waiting and self._under_way is None:
                 files, done = self._waiting.popleft()
+                if self._failed is not None:
+                    # What has kept the syncer from answering would keep this thread, too.
+                    done(self._failed)
+                    continue
                 self._under_way = done
                 self._number += 1
                 self._inner.submit(files, partial(self._answer, self._number))
@@ -87,6 +95,8 @@ class SharedSyncer(Syncer):
         if done is None or number != self._number:
             return
         self._under_way = None
+        if self._is_ending and error is not None:
+            self._failed = error
         try:
             done(error)
         finally:
