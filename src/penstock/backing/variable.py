@@ -64,7 +64,6 @@ class VariableBackingQueue(VariableSettling):
 
     def terminate(self) -> bytes:
         """The state is written by the checkpoint of the clean stop, which asks for it after this."""
-        self.terminated = True
         if not self.durable:
             self.delete_and_terminate()
             return b""
@@ -93,7 +92,6 @@ class VariableBackingQueue(VariableSettling):
         # The ways back from the zones: without them the queue is freed by reference counting.
         self.zones.lost = _nothing_lost
         self.zones.unreadable = _nothing_unreadable
-        self.terminated = True
         if self.durable:
             self._journal.forget_queue(self.queue_no)
             # Not before nothing can bring the queue back.

@@ -75,7 +75,6 @@ class VariableBooks(BackingQueue):
         # Messages that have become ready by themselves, and that nobody was told of.
         self._arrived_count = 0
         self._callback = callback
-        self.terminated = False
         self._journal = homes.journal
         self._owed = OwedConfirms(homes.journal, self.KIND, callback)
         # Index segments below were looked at, and their files removed when nothing was left.

@@ -68,7 +68,6 @@ class DedupGate(Gate):
         self._lasting = Envelope("", "", NO_PROPERTIES, persistent=companion.durable)
         self._transient = Envelope("", "", NO_PROPERTIES)
         self._expiring = NextTurn(self._expire, expiries)
-        self.duplicates_count = 0
         self._remember_recovered()
 
     def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None, delivered: int) -> bool:
@@ -77,7 +76,6 @@ class DedupGate(Gate):
             return True
         now_ms = self._companion.wall_ms()
         if self._window.is_known(key, now_ms):
-            self.duplicates_count += 1
             if confirm is not None and self._companion.durable:
                 self._vhost.settle_when_durable(confirm)
             elif confirm is not None:

@@ -37,10 +37,6 @@ class Admission:
         self._said_s: dict[str, float] = {}
         self._unsaid = 0
 
-    @property
-    def handshake_count(self) -> int:
-        return self._handshake_count
-
     def admit(self, connection: Connection) -> bool:
         """Let a new connection begin its handshake; False when it is to be closed."""
         address = connection.address

@@ -23,7 +23,7 @@ messages. The index does not know which messages are live, and does not sync: th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -238,10 +238,6 @@ class QueueIndex:
         self._moved_before.discard(number)
         self._distrusted.discard(number)
         self._segments.remove(number)
-
-    def delete_others(self, kept: Collection[int]) -> None:
-        """Before anything is written after a crash: remove the files that the checkpoint does not name."""
-        self._segments.remove_others(kept)
 
     def delete_all(self) -> None:
         """The queue is deleted, or was not to last: remove the folder."""

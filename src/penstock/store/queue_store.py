@@ -19,7 +19,6 @@ counts. The store does not know which messages are live, and does not sync: the 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final, final
 
 from penstock.files import File, Files, write_all
@@ -177,10 +176,6 @@ class QueueStore:
         self._drop_buffer(number)
         self._ends.pop(number, None)
         self._segments.remove(number)
-
-    def delete_others(self, kept: Collection[int]) -> None:
-        """Before anything is written after a crash: remove the files that nothing in the checkpoint refers to."""
-        self._segments.remove_others(kept)
 
     def delete_all(self) -> None:
         """The queue is deleted, or was not to last: remove the folder."""

@@ -28,7 +28,7 @@ file; recovery removes the files that the checkpoint does not name. This module 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -242,12 +242,6 @@ class SegmentFiles(HandleOwner):
         self._unsynced.discard(number)
         self._to_sync.discard(number)
         self._files.unlink(self.path(number))
-
-    def remove_others(self, kept: Collection[int]) -> None:
-        """Remove every file but these. For recovery: what no checkpoint names may be of any shape."""
-        for number in self.numbers():
-            if number not in kept:
-                self.remove(number)
 
     def remove_all(self) -> None:
         """Remove the folder."""

@@ -312,17 +312,6 @@ def test_closing_writes_what_waits_and_the_store_can_be_used_again(files: SimFil
     assert FIRST in [file.path for file in store.files_to_sync(1000)]
 
 
-def test_recovery_removes_the_files_that_nothing_refers_to(files: SimFiles) -> None:
-    store = make_store(files)
-    append_run(store, 0, 3 * SLOTS)
-    store.flush()
-    files.flip(SECOND, 0, 0)
-    later = make_store(files.kill())
-    later.delete_others({0, 2})
-    assert later.segments() == [0, 2]
-    assert append_run(later, SLOTS, 1)[0][0] == FILE_HEAD_BYTES
-
-
 @pytest.mark.parametrize("limit", [1, 2])
 def test_few_handles_are_enough_for_many_files(files: SimFiles, limit: int) -> None:
     handles = HandleCache(files, limit)
