@@ -34,7 +34,8 @@ def test_a_thousand_connections_that_are_dropped_at_once_leave_nothing(either_br
         else:
             client.drop()
     wait_until(lambda: connection_count(broker) == 1, "all are gone")
-    assert broker.queue_depth("shared") == 1_000
+    # The last ones had many of them, and those go back in slices.
+    wait_until(lambda: broker.queue_depth("shared") == 1_000, "all are back")
 
     def leftovers(server: Server) -> tuple[int, int, int]:
         vhost = server.broker.vhosts["/"]
