@@ -105,6 +105,8 @@ PULL_BYTES_MAX: Final = 64 * 1024
 TURN_MESSAGES_MAX: Final = 4_096
 # What one connection has sent is handled for so long, then others are. A turn of the scheduler delivers as long.
 PARSE_TURN_S: Final = 0.004
+# Nor is more than this read of it without a turn for the others: a millisecond or so of copying, for a large body.
+READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 DELIVER_TURN_S: Final = 0.005
 # Deliveries that are settled together at once; of more there may be slices.
 SETTLE_AT_ONCE: Final = 512

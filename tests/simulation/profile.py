@@ -85,6 +85,7 @@ def store_options(rng: random.Random) -> StoreOptions:
             file_bytes=choice((200, 400, 4000)),
             own_file_bytes=choice((120, HUGE)),
             buffer_bytes=choice((1, 300, HUGE)),
+            slice_bytes=choice((40, HUGE)),
         ),
         index_slots=choice((2, 2, 4, 8)),
         embed_below=choice((0, 48, 48, 64)),

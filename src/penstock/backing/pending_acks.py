@@ -10,7 +10,8 @@ A second one of these keeps what came back and found no place among the ready me
 
 Invariants
   1. Runs do not overlap, and none is longer than a bucket.
-  2. `_starts` has the first seq_id of each run in its bucket, `_in_ram` those of runs whose bodies are in RAM.
+  2. `_starts` has a bit for the first seq_id of each run, in the int of its bucket; `_in_ram` has those of runs whose
+     bodies are in RAM.
   3. `count` and `size_bytes` are those of all runs, `_ram_count` and `ram_bytes` those of runs in RAM, where
      large properties count too.
   4. A run without bodies in RAM has them on disk, written.
@@ -50,7 +51,7 @@ class PendingAcks:
         self._ram_count = 0
         self._homes = homes
         self._runs: dict[int, MsgStatus] = {}
-        self._starts: dict[int, set[int]] = {}
+        self._starts: dict[int, int] = {}
         # In the order in which they were handed out: eviction looks at the rear only, however many there are.
         self._in_ram: dict[int, None] = {}
 
@@ -72,23 +73,21 @@ class PendingAcks:
         if run is not None:
             return run
         bucket = seq_id // BUCKET
-        for number in (bucket, bucket - 1):
-            for start in self._starts.get(number, ()):
-                if start < seq_id:
-                    run = self._runs[start]
-                    if seq_id < start + run.count:
-                        return run
-        return None
+        # The nearest one before it, or none: they do not overlap.
+        before = self._starts.get(bucket, 0) & ((1 << seq_id % BUCKET) - 1)
+        if not before:
+            bucket -= 1
+            before = self._starts.get(bucket, 0)
+            if not before:
+                return None
+        run = self._runs[bucket * BUCKET + before.bit_length() - 1]
+        return run if seq_id < run.seq_id + run.count else None
 
     def _add(self, run: MsgStatus) -> None:
         first = run.seq_id
         self._runs[first] = run
         bucket = first // BUCKET
-        starts = self._starts.get(bucket)
-        if starts is None:
-            self._starts[bucket] = {first}
-        else:
-            starts.add(first)
+        self._starts[bucket] = self._starts.get(bucket, 0) | 1 << first % BUCKET
         self.count += run.count
         self.size_bytes += run.size_bytes
         if run.msg is not None:
@@ -100,9 +99,10 @@ class PendingAcks:
         first = run.seq_id
         del self._runs[first]
         bucket = first // BUCKET
-        starts = self._starts[bucket]
-        starts.discard(first)
-        if not starts:
+        starts = self._starts[bucket] ^ 1 << first % BUCKET
+        if starts:
+            self._starts[bucket] = starts
+        else:
             del self._starts[bucket]
         self.count -= run.count
         self.size_bytes -= run.size_bytes
@@ -248,7 +248,9 @@ class PendingAcks:
 
     def first(self) -> MsgStatus:
         """The run with the lowest seq_id; there is one. Not to be changed."""
-        return self._runs[min(self._starts[min(self._starts)])]
+        bucket = min(self._starts)
+        starts = self._starts[bucket]
+        return self._runs[bucket * BUCKET + (starts & -starts).bit_length() - 1]
 
     def count_between(self, start: int, stop: int) -> int:
         """How many there are in a stretch. Looks at every run."""
@@ -293,10 +295,11 @@ class PendingAcks:
         for run in runs:
             assert last < run.seq_id and run.count <= BUCKET, "1: runs overlap, or are too long"
             last = run.last_seq_id()
-            assert run.seq_id in self._starts[run.seq_id // BUCKET], "2: a run that is not in its bucket"
+            assert self._starts[run.seq_id // BUCKET] >> run.seq_id % BUCKET & 1, "2: a run that is not in its bucket"
             assert (run.seq_id in self._in_ram) == (run.msg is not None), "2: runs in RAM"
             assert run.msg is not None or run.can_forget_bodies(), "4: a body that is nowhere"
-        assert sum([len(starts) for starts in self._starts.values()]) == len(runs), "2: a bucket of what is gone"
+        starts = list(self._starts.values())
+        assert all(starts) and sum([bits.bit_count() for bits in starts]) == len(runs), "2: a bucket of what is gone"
         in_ram = [run for run in runs if run.msg is not None]
         assert sum([run.count for run in runs]) == self.count, "3: pending messages"
         assert sum([run.size_bytes for run in runs]) == self.size_bytes, "3: pending bytes"

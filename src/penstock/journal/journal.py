@@ -97,6 +97,10 @@ def no_room() -> bool:
     return False
 
 
+def nothing_missing() -> bool:
+    return False
+
+
 class Journal:
     """Gathers rows, commits them in batches, and reads batches back."""
 
@@ -119,6 +123,8 @@ class Journal:
         self.batches = BatchCache(files, folder, options.cache_bytes, options.view_bytes)
         # Called before a batch is built: stores write what the batch refers to, and call `sync_first`.
         self.before_write: list[Callable[[], None]] = []
+        # Whether something that the batch refers to is still being written: only who is urgent does not wait for it.
+        self.is_behind: Callable[[], bool] = nothing_missing
         # Called when the disk is full: makes room and returns True, or returns False.
         self.disk_full: Callable[[], bool] = no_room
         # Called with what a waiter raised; None: it is raised when all are told.
@@ -471,7 +477,7 @@ class Journal:
         return None
 
     def _is_due(self, urgent: bool) -> bool:
-        if self.failed is not None or self._holds:
+        if self.failed is not None or self._holds or (not urgent and self.is_behind()):
             return False
         if not self._is_empty and (urgent or (self._may_try() and (self._waiters or self.wants_commit))):
             return True

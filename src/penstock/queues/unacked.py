@@ -62,8 +62,8 @@ class Unacked:
         # None: no tag of this channel has ever lapsed.
         self._lapsed: LapsedTags | None = None
         self._stretches: dict[int, Stretch] = {}
-        # First tags by bucket.
-        self._starts: dict[int, set[int]] = {}
+        # A bit for each first tag, by bucket.
+        self._starts: dict[int, int] = {}
         self._count = 0
         self._lowest = 1
 
@@ -81,30 +81,31 @@ class Unacked:
         self._stretches[first_tag] = (run, count)
         self._count += count
         bucket = first_tag // BUCKET
-        starts = self._starts.get(bucket)
-        if starts is None:
-            self._starts[bucket] = {first_tag}
-        else:
-            starts.add(first_tag)
+        self._starts[bucket] = self._starts.get(bucket, 0) | 1 << first_tag % BUCKET
 
     def _start_of(self, tag: int) -> int:
         """The first tag of the stretch that has this one; -1 when it is unknown."""
         if tag in self._stretches:
             return tag
         bucket = tag // BUCKET
-        for number in (bucket, bucket - 1):
-            for start in self._starts.get(number, ()):
-                if start < tag < start + self._stretches[start][1]:
-                    return start
-        return -1
+        # The nearest one before it, or none: they do not overlap.
+        before = self._starts.get(bucket, 0) & ((1 << tag % BUCKET) - 1)
+        if not before:
+            bucket -= 1
+            before = self._starts.get(bucket, 0)
+            if not before:
+                return -1
+        start = bucket * BUCKET + before.bit_length() - 1
+        return start if tag < start + self._stretches[start][1] else -1
 
     def _cut(self, start: int, first_tag: int, last_tag: int) -> Span:
         """Take tags out of a stretch, at most up to its end; what is left of it stays."""
         run, count = self._stretches.pop(start)
         bucket = start // BUCKET
-        starts = self._starts[bucket]
-        starts.discard(start)
-        if not starts:
+        starts = self._starts[bucket] ^ 1 << start % BUCKET
+        if starts:
+            self._starts[bucket] = starts
+        else:
             del self._starts[bucket]
         self._count -= count
         end = start + count

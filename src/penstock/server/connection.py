@@ -94,6 +94,8 @@ class Connection(asyncio.Protocol):
         # More output has gathered than is written in one turn.
         self._is_draining = False
         self._partial_bytes = 0
+        # What was read since its last turn.
+        self._read_bytes = 0
         self.definition_answers = DefinitionAnswers(self)
         # Channels with notified consumers, in the order of their turn; whether the scheduler knows.
         self._working: deque[Channel] = deque()
@@ -443,6 +445,11 @@ class Connection(asyncio.Protocol):
             self._fed.clear()
             self.broker.memory.touch(fed)
             self.server.flow.after_publish(self, fed)
+        self._read_bytes += len(data)
+        if self._read_bytes > limits.READ_BYTES_PER_TURN and not self.parsing_stopped and not self.closing:
+            # The loop would read a socket in which there is always more many times over.
+            self._read_bytes = 0
+            self.yield_parsing()
         self.server.received(len(data))
         self.server.arm_expiry()
 

@@ -5,14 +5,16 @@ keeps. Each queue that it goes to adds a reference, each that is done with it re
 is dead, and `compaction` gives its room back. A vhost has two stores: the persistent one, whose addresses are in the
 journal and the queue indexes, and the transient one, which is for paging only and is empty after a start.
 
-A put is buffered, up to `buffer_bytes`, then written. The owner flushes before the journal writes a batch that names an
-address, and has `current_file_to_sync` synced before that batch is called durable.
+A put is buffered, up to `buffer_bytes`, then written. A body with a file of its own may take longer than a turn has
+time for: it is written in slices, when the owner asks for them (`write_slice`). The owner flushes before the journal
+writes a batch that names an address, and has `current_file_to_sync` synced before that batch is called durable.
 
 Invariants
   1. An address that a durable batch names leads to the same bytes for ever, or to none. It is never given again, not
      even after a restart.
   2. A body is never answered unless all its checksums are right and its record carries this very address.
-  3. A record is in the write buffer, or written, or dead; `unwritten` of its file counts the first.
+  3. A record is in the write buffer, or written, or dead; `unwritten` of its file counts the first. One of which some
+     slices are written is in the buffer.
   4. A body that is released before it was written is never written. It leaves a hole in its file.
   5. A record that is on disk is never written over: what a failed flush left is written again with the same bytes.
   6. Files are appended to in the life of the process that made them only.
@@ -27,18 +29,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
+from penstock.checksum import crc32
 from penstock.files import File, Files, write_all
 from penstock.message import Envelope
 from penstock.store.body_map import FILE_HEAD_BYTES, LOWER_HALF, ONE_REFERENCE, BodyMap, StoreFile
 from penstock.store.compaction import Compaction, SyncFiles, WhenDurable, durable_at_once, sync_inline
 from penstock.store.handles import HandleCache
-from penstock.store.records import RECORD_HEAD_BYTES, BadRecord, decode_record, encode_record
+from penstock.store.records import (
+    RECORD_HEAD_BYTES,
+    BadRecord,
+    Record,
+    decode_parts,
+    decode_record,
+    encode_front,
+    encode_head,
+    encode_record,
+    front_crc,
+    record_front_bytes,
+)
 from penstock.store.store_files import StoreFolder
 
 FILE_BYTES: Final = 16 * 1024 * 1024
 # RabbitMQ's number: so large a body has a file to itself, which goes as soon as the body does.
 OWN_FILE_BYTES: Final = 4_000_000
 BUFFER_BYTES: Final = 1024 * 1024
+# A millisecond or so, on a disk that has room in its cache.
+SLICE_BYTES: Final = 512 * 1024
 DEAD_SHARE: Final = 0.5
 
 
@@ -54,7 +70,7 @@ class BadBody(BadRecord):
 class MessageStoreOptions:
     """Sizes of a shared store."""
 
-    __slots__ = ("buffer_bytes", "dead_share", "file_bytes", "own_file_bytes")
+    __slots__ = ("buffer_bytes", "dead_share", "file_bytes", "own_file_bytes", "slice_bytes")
 
     def __init__(
         self,
@@ -62,6 +78,7 @@ class MessageStoreOptions:
         dead_share: float = DEAD_SHARE,
         own_file_bytes: int = OWN_FILE_BYTES,
         buffer_bytes: int = BUFFER_BYTES,
+        slice_bytes: int = SLICE_BYTES,
     ) -> None:
         assert FILE_HEAD_BYTES < file_bytes < LOWER_HALF and 0.0 < dead_share < 1.0
         # A file is not filled beyond this, except by a single record.
@@ -72,6 +89,8 @@ class MessageStoreOptions:
         self.own_file_bytes = own_file_bytes
         # What is put is written when so much has come together, at the latest.
         self.buffer_bytes = buffer_bytes
+        # A body with a file of its own is written so much at a time.
+        self.slice_bytes = slice_bytes
 
 
 @final
@@ -113,9 +132,13 @@ class MessageStore:
         )
         self._when_durable = when_durable
         self._current: StoreFile | None = None
-        # Records that were put and not written, by address.
-        self._buffer: dict[int, bytes] = {}
+        # What was put and not written, by address.
+        self._buffer: dict[int, tuple[Envelope, bytes]] = {}
         self._buffer_bytes = 0
+        # How much is written of the bodies that have a file of their own, by address, and the CRC up to there; how many
+        # bytes of the buffer are theirs.
+        self._slicing: dict[int, tuple[int, int]] = {}
+        self._slicing_bytes = 0
         # What was put since the files were last handed out to be synced; 0 for a transient store.
         self.gathered_bytes = 0
         # A write failed; nothing is written of our own accord until a flush has succeeded.
@@ -202,20 +225,21 @@ class MessageStore:
         if known is not None and known[0] is envelope and known[2] in self._bodies.live:
             self.add_reference(known[2])
             return known[2]
-        size = RECORD_HEAD_BYTES + len(envelope.address) + len(envelope.properties) + len(body)
+        size = _size(envelope, body)
         file = self._file_for(size, len(body) - 1)
         address = self._bodies.append(file, size)
-        record = encode_record(-1, envelope, body, -1, address)
-        assert len(record) == size
         file.unwritten += 1
         if self._folder.persistent:
             self.gathered_bytes += size
-        self._buffer[address] = record
+        self._buffer[address] = (envelope, body)
         self._buffer_bytes += size
         self._fanout[id(body)] = (envelope, body, address)
-        if self._buffer_bytes >= self._options.buffer_bytes and not self._is_stuck:
+        if size > self._options.slice_bytes and file.sealed:
+            self._slicing[address] = (0, front_crc(_head(envelope, body, address), envelope))
+            self._slicing_bytes += size
+        elif self._buffer_bytes - self._slicing_bytes >= self._options.buffer_bytes and not self._is_stuck:
             try:
-                self.flush()
+                self._flush_small()
             except OSError:
                 # Everything is still in the buffer. Whoever flushes next is told.
                 self._is_stuck = True
@@ -234,10 +258,17 @@ class MessageStore:
         record = self._buffer.get(address)
         file = self._bodies.file_of(address)
         if self._bodies.release(address) and record is not None:
-            del self._buffer[address]
-            self._buffer_bytes -= len(record)
+            self._leave_buffer(address)
             file.unwritten -= 1
             self._elided_count += 1
+
+    def _leave_buffer(self, address: int) -> int:
+        """Take a record out of the buffer; how many bytes it has."""
+        size = _size(*self._buffer.pop(address))
+        self._buffer_bytes -= size
+        if self._slicing.pop(address, None) is not None:
+            self._slicing_bytes -= size
+        return size
 
     def _file_for(self, record_size: int, payload_size: int) -> StoreFile:
         if payload_size >= self._options.own_file_bytes:
@@ -268,11 +299,11 @@ class MessageStore:
         size = entry & LOWER_HALF
         place = self._bodies.place(address)
         file = self._bodies.files[place >> 32]
-        data = self._buffer.get(address)
+        buffered = self._buffer.get(address)
+        if buffered is not None:
+            return buffered
         try:
-            if data is None:
-                data = self._folder.read(file, size, place & LOWER_HALF)
-            record = decode_record(data, 0)
+            record = self._read(file, size, place & LOWER_HALF)
         except BadRecord as bad:
             file.damaged = True
             raise BadBody(address, place, self._folder.path(file), bad.why, size) from bad
@@ -280,6 +311,14 @@ class MessageStore:
             file.damaged = True
             raise BadBody(address, place, self._folder.path(file), "is another one", size)
         return record.envelope, record.body
+
+    def _read(self, file: StoreFile, size: int, offset: int) -> Record:
+        if size <= self._options.slice_bytes:
+            return decode_record(self._folder.read(file, size, offset), 0)
+        # The body by itself: cutting it out of the record would be one more copy.
+        front_bytes = record_front_bytes(self._folder.read(file, RECORD_HEAD_BYTES, offset), 0)
+        front = self._folder.read(file, front_bytes, offset)
+        return decode_parts(front, self._folder.read(file, size - front_bytes, offset + front_bytes))
 
     def is_written(self, address: int) -> bool:
         """Whether a wanted body has left the buffer."""
@@ -289,7 +328,13 @@ class MessageStore:
 
     def flush(self) -> None:
         """Write what was put. After an OSError the rest is still in the buffer, to be tried again."""
-        addresses = sorted(self._buffer)
+        for address in list(self._slicing):
+            while address in self._slicing:
+                self._write_slice(address)
+        self._flush_small()
+
+    def _flush_small(self) -> None:
+        addresses = sorted([address for address in self._buffer if address not in self._slicing])
         start = 0
         while start < len(addresses):
             number = addresses[start] >> 32
@@ -307,22 +352,57 @@ class MessageStore:
         end = offset
         pieces: list[bytes] = []
         for address in addresses:
+            envelope, body = self._buffer[address]
             if address & LOWER_HALF != end:
                 # A hole: what was to be there was released.
                 write_all(handle, pieces, offset)
                 pieces = []
                 offset = end = address & LOWER_HALF
-            record = self._buffer[address]
+            record = encode_record(-1, envelope, body, -1, address)
             pieces.append(record)
             end += len(record)
         write_all(handle, pieces, offset)
         for address in addresses:
-            size = len(self._buffer.pop(address))
-            self._buffer_bytes -= size
-            self._written_bytes += size
+            self._written_bytes += self._leave_buffer(address)
         self._written_count += len(addresses)
         file.unwritten -= len(addresses)
         self._folder.written(file)
+
+    def is_behind(self) -> bool:
+        """Whether a body waits for its next slice. Not after a write that failed: then a flush tells why."""
+        return bool(self._slicing) and not self._is_stuck
+
+    def write_slice(self) -> None:
+        """Write some of a body that waits for that; some does."""
+        for address in self._slicing:
+            try:
+                self._write_slice(address)
+            except OSError:
+                # As in `put`.
+                self._is_stuck = True
+            return
+
+    def _write_slice(self, address: int) -> None:
+        """Write the next piece of the body; with the last one what stands before it, which has the CRC of all."""
+        file = self._bodies.file_of(address)
+        handle = self._folder.writer(file)
+        self._bodies.newest_on_disk = max(self._bodies.newest_on_disk, file.number)
+        envelope, body = self._buffer[address]
+        done, crc = self._slicing[address]
+        piece = body[done : done + self._options.slice_bytes]
+        start = address & LOWER_HALF
+        write_all(handle, [piece], start + _size(envelope, body) - len(body) + done)
+        crc = crc32(piece, crc)
+        self._folder.written(file)
+        done += len(piece)
+        if done == len(body):
+            write_all(handle, [encode_front(_head(envelope, body, address), envelope, crc)], start)
+            self._written_bytes += self._leave_buffer(address)
+            self._written_count += 1
+            file.unwritten -= 1
+            self._folder.written(file)
+        else:
+            self._slicing[address] = (done, crc)
 
     def current_file_to_sync(self) -> list[File]:
         """Files with bytes that were not synced, each given out once; empty for a transient store.
@@ -375,10 +455,22 @@ class MessageStore:
         for file in self._bodies.files.values():
             held = [address for address in self._buffer if address >> 32 == file.number]
             assert file.unwritten == len(held), "3: unwritten records"
-        assert self._buffer_bytes == sum([len(record) for record in self._buffer.values()]), "bytes of the buffer"
+        sizes = {address: _size(*record) for address, record in self._buffer.items()}
+        assert self._buffer_bytes == sum(sizes.values()), "bytes of the buffer"
+        assert self._slicing_bytes == sum([sizes[address] for address in self._slicing]), "bytes in slices"
+        assert self._slicing.keys() <= self._buffer.keys(), "3: written, and to be written"
         assert self._buffer.keys() <= self._bodies.live.keys(), "4: a dead record is still to be written"
 
     def close(self) -> None:
         """Give every handle back. What was not flushed is dropped: the owner has flushed and synced what matters."""
         self._compaction.abandon()
         self._folder.close()
+
+
+def _size(envelope: Envelope, body: bytes) -> int:
+    """Bytes of a record."""
+    return RECORD_HEAD_BYTES + len(envelope.address) + len(envelope.properties) + len(body)
+
+
+def _head(envelope: Envelope, body: bytes, address: int) -> bytes:
+    return encode_head(-1, envelope, len(body), -1, address)

@@ -101,6 +101,7 @@ class NodeStore:
         self._checkpoint_s = 0.0
         self._retry_s = 0.0
         self.journal.before_write.append(self.shared_stores.before_write)
+        self.journal.is_behind = self.shared_stores.is_behind
         self.journal.disk_full = self.reserve.release
 
     # --- life -------------------------------------------------------------------------------------------
@@ -213,6 +214,10 @@ class NodeStore:
         """What was taken and is not handed to the disk yet: the journal's open batch, and the bodies it refers to."""
         return self.journal.gathered_bytes + self.shared_stores.gathered_bytes()
 
+    def is_behind(self) -> bool:
+        """Whether the next turn should come soon: a large body is being written, slice by slice."""
+        return self.failed is None and self.shared_stores.is_behind()
+
     # --- queues -----------------------------------------------------------------------------------------
 
     def queue_folder(self, vhost_id: str, queue_id: str) -> str:
@@ -307,8 +312,13 @@ class NodeStore:
 
     def end_turn(self) -> None:
         """Commit what has gathered, and do a slice of what goes on in the background."""
-        self.journal.commit(self.checkpointer.wants_commit)
+        deadline_s = self._clock.monotonic_s() + self.options.slice_s
+        self.shared_stores.write_some(deadline_s, self._clock)
         self.shared_stores.end_turn()
+        if self.is_behind():
+            # The batch waits for its large bodies, and everything else for the batch.
+            return
+        self.journal.commit(self.checkpointer.wants_commit)
         now = self._clock.monotonic_s()
         if self.failed is not None:
             return

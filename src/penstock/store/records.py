@@ -90,11 +90,17 @@ class Record:
 
 def encode_record(seq_id: int, envelope: Envelope, body: bytes, expiry_ms: int, address: int = -1) -> bytes:
     """The bytes of one message."""
+    head = encode_head(seq_id, envelope, len(body), expiry_ms, address)
+    return encode_front(head, envelope, crc32(body, front_crc(head, envelope))) + body
+
+
+def encode_head(seq_id: int, envelope: Envelope, body_bytes: int, expiry_ms: int, address: int) -> bytes:
+    """What a record begins with, up to its CRCs."""
     route = envelope.address
     properties = envelope.properties
-    head = _HEAD.pack(
+    return _HEAD.pack(
         MAGIC,
-        RECORD_HEAD_BYTES + len(route) + len(properties) + len(body),
+        RECORD_HEAD_BYTES + len(route) + len(properties) + body_bytes,
         seq_id,
         expiry_ms,
         address,
@@ -104,9 +110,16 @@ def encode_record(seq_id: int, envelope: Envelope, body: bytes, expiry_ms: int, 
         _PERSISTENT if envelope.persistent else 0,
         envelope.priority,
     )
-    head_crc = crc32(head)
-    shared = route + properties
-    return b"".join((head, _CRCS.pack(head_crc, crc32(body, crc32(shared, head_crc))), shared, body))
+
+
+def front_crc(head: bytes, envelope: Envelope) -> int:
+    """The CRC of what is covered before the body: that of the whole record goes on from it."""
+    return crc32(envelope.properties, crc32(envelope.address, crc32(head)))
+
+
+def encode_front(head: bytes, envelope: Envelope, whole_crc: int) -> bytes:
+    """All that stands before the body."""
+    return b"".join((head, _CRCS.pack(crc32(head), whole_crc), envelope.address, envelope.properties))
 
 
 def record_bytes(data: bytes, offset: int) -> int:
@@ -143,6 +156,32 @@ def decode_record(data: bytes, offset: int, like: Envelope | None = None) -> Rec
     body_at = middle + properties_bytes
     route = data[start:middle]
     properties = data[middle:body_at]
+    envelope = _envelope(route, properties, flags, priority, expiration_ms, like)
+    return Record(size, seq_id, envelope, data[body_at:end], expiry_ms, address)
+
+
+def record_front_bytes(data: bytes, offset: int) -> int:
+    """How much stands before the body, from the head alone."""
+    head = _trusted_head(data, offset)
+    return RECORD_HEAD_BYTES + head[6] + head[7]
+
+
+def decode_parts(front: bytes, body: bytes) -> Record:
+    """A record of which the body was read by itself. Raises BadRecord."""
+    head = _trusted_head(front, 0)
+    size, seq_id = head[1], head[2]
+    if len(front) + len(body) != size or len(front) != RECORD_HEAD_BYTES + head[6] + head[7]:
+        raise BadRecord(f"has {size} bytes, of which {len(front) + len(body)} are there", 0, seq_id, size)
+    shared = front[RECORD_HEAD_BYTES:]
+    if crc32(body, crc32(shared, head[10])) != head[11]:
+        raise BadRecord("is damaged: its checksum is wrong", 0, seq_id, size)
+    envelope = _envelope(shared[: head[7]], shared[head[7] :], head[8], head[9], head[5], None)
+    return Record(size, seq_id, envelope, body, head[3], head[4])
+
+
+def _envelope(
+    route: bytes, properties: bytes, flags: int, priority: int, expiration_ms: int, like: Envelope | None
+) -> Envelope:
     persistent = flags & _PERSISTENT != 0
     if (
         like is not None
@@ -152,19 +191,17 @@ def decode_record(data: bytes, offset: int, like: Envelope | None = None) -> Rec
         and like.priority == priority
         and like.expiration_ms == expiration_ms
     ):
-        envelope = like
-    else:
-        exchange_end = 1 + route[0]
-        envelope = Envelope(
-            route[1:exchange_end].decode(),
-            route[exchange_end + 1 :].decode("utf-8", "surrogateescape"),
-            properties,
-            persistent,
-            priority,
-            expiration_ms,
-            route,
-        )
-    return Record(size, seq_id, envelope, data[body_at:end], expiry_ms, address)
+        return like
+    exchange_end = 1 + route[0]
+    return Envelope(
+        route[1:exchange_end].decode(),
+        route[exchange_end + 1 :].decode("utf-8", "surrogateescape"),
+        properties,
+        persistent,
+        priority,
+        expiration_ms,
+        route,
+    )
 
 
 def _trusted_head(data: bytes, offset: int) -> Head:

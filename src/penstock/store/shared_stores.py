@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from penstock.clock import Clock
 from penstock.files import File, Files
 from penstock.journal.journal import Journal
 from penstock.journal.rows import LOST
@@ -122,6 +123,21 @@ class SharedStores:
                 store.flush()
                 for file in store.current_file_to_sync():
                     self._journal.sync_first(file)
+
+    def is_behind(self) -> bool:
+        """Whether a body that the gathering batch refers to is still to be written, slice by slice."""
+        for (_, persistent), store in self._stores.items():
+            if persistent and store.is_behind():
+                return True
+        return False
+
+    def write_some(self, deadline_s: float, clock: Clock) -> None:
+        """Write slices of large bodies; at least one, if there are any."""
+        for store in self._stores.values():
+            while store.is_behind():
+                store.write_slice()
+                if clock.monotonic_s() >= deadline_s:
+                    return
 
     def gathered_bytes(self) -> int:
         """Bodies that the gathering batch refers to, written or not."""

@@ -12,6 +12,7 @@ from pamqp import base, commands, frame
 from wire_bench import Client
 
 from penstock.server.heartbeat import Heartbeat
+from penstock.store.node_store import NodeStore
 
 PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
 
@@ -379,3 +380,66 @@ def test_a_commit_that_the_disk_refuses_closes_the_connection(bench: DurableBenc
     bench.fail()
     [close] = tx.read()
     assert close.reply_code == 541
+
+
+LARGE = bytes(range(250)) * 16
+
+
+def sliced(tmp_path: Path) -> DurableBench:
+    """A broker that writes large bodies a little at a time: one slice in each turn."""
+    bench = DurableBench(tmp_path)
+    options = node_of(bench).options
+    options.slice_s = 0.0
+    options.embed_below = 1_000
+    options.message_store.own_file_bytes = 2_000
+    options.message_store.slice_bytes = 400
+    return bench
+
+
+def node_of(bench: DurableBench) -> NodeStore:
+    node = bench.server.broker.node
+    assert node is not None
+    return node
+
+
+def test_a_large_body_takes_several_turns_and_is_confirmed_behind_all_of_it(tmp_path: Path) -> None:
+    bench = sliced(tmp_path)
+    client, other = bench.client(), bench.client()
+    bench.declare(client)
+    client.call(commands.Confirm.Select())
+    client.publish("", "q", LARGE, delivery_mode=2)
+    for _ in range(3):
+        # Somebody else is served between two slices.
+        assert node_of(bench).is_behind()
+        node_of(bench).journal.commit()
+        assert not bench.syncer.held
+        other.send(commands.Queue.Declare(0, "q", passive=True))
+        bench.server.scheduler.turn_soon()
+        bench.loop.turn()
+        assert other.transport.written
+        other.transport.written.clear()
+    while node_of(bench).is_behind():
+        bench.server.scheduler.turn_soon()
+        bench.loop.turn()
+    bench.sync()
+    assert isinstance(client.read()[0], commands.Basic.Ack)
+    bench.server.abandon()
+    again = DurableBench(tmp_path)
+    assert again.client().get() == (LARGE, True)
+    again.stop()
+
+
+@pytest.mark.parametrize("turns", [0, 2, 5])
+def test_a_crash_between_two_slices_leaves_nothing_of_the_message(tmp_path: Path, turns: int) -> None:
+    bench = sliced(tmp_path)
+    client = bench.client()
+    bench.declare(client)
+    client.publish("", "q", LARGE, delivery_mode=2)
+    for _ in range(turns):
+        bench.server.scheduler.turn_soon()
+        bench.loop.turn()
+    assert node_of(bench).is_behind()
+    bench.server.abandon()
+    again = DurableBench(tmp_path)
+    assert again.client().get() is None
+    again.stop()

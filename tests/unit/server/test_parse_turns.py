@@ -9,7 +9,7 @@ from pamqp import commands
 from wire_bench import Bench, Client
 
 from penstock import limits
-from penstock.clock import Clock
+from penstock.clock import Clock, ManualClock
 from penstock.server.reader import ACKS_AT_ONCE, LOOK_AFTER
 
 
@@ -117,3 +117,14 @@ def test_a_connection_that_is_closed_before_its_turn_is_left_alone() -> None:
     bench.loop.run()
     assert len(bench.vhost.queues) < LOOK_AFTER
     assert bench.server.internal_errors == 0
+
+
+def test_a_client_whose_socket_always_has_more_is_not_read_without_an_end() -> None:
+    bench = Bench()
+    bench.server.broker.clock = ManualClock()
+    client = bench.client()
+    client.publish("", "nowhere", *[bytes(4_000)] * (limits.READ_BYTES_PER_TURN // 4_000 + 1))
+    assert client.connection.parsing_stopped
+    bench.loop.run()
+    assert not client.connection.parsing_stopped
+    assert isinstance(client.call(commands.Queue.Declare(0, "q"))[0], commands.Queue.DeclareOk)

@@ -143,7 +143,7 @@ class Running:
         answers: list[bool] = []
         self._node.journal.when_durable(answers.append)
         # The syncer answers before `commit` returns.
-        self._node.journal.commit()
+        self._node.journal.commit(urgent=True)
         self._check_disk()
         if answers != [True]:
             raise ClientError(f"the disk of {self.folder} is full: what was asked for may be undone by a crash")
