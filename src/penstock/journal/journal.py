@@ -28,7 +28,8 @@ Invariants of commits
      is new.
   9. A waiter that raises keeps no other one from its answer. Its error is handed to `waiter_failed`, or raised when
      everybody was told.
- 10. While somebody holds it, the batch is not written, however large it is and whoever waits.
+ 10. While somebody holds it, the batch is not written, however large it is and whoever waits. Nor is it while what it
+     refers to is being written (`is_behind`), unless it is urgent.
  11. A commit mark follows when the journal has gone idle, one for each idle time, and nobody waits for it.
 
 Invariants of segments
