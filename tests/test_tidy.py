@@ -32,7 +32,7 @@ from tests.tidy_rules import (
     source_files,
 )
 
-FILE_LINES_MAX = 700
+FILE_LINES_MAX = 750
 FUNCTION_LINES_MAX = 60
 
 # Every message passes through these: they stay compilable by mypyc. docs/decisions has the reasons.

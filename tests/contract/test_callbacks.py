@@ -20,8 +20,8 @@ from penstock.broker.callbacks import AsyncCallbackTo, run_now
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Envelope, MessageProps
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import Holding, QueueOwner
 from penstock.queues.queue import Queue
+from penstock.queues.queue_owner import QueueOwner
 from tests.contract.variable_house import VariableHouse, plain_options
 
 KIND = VariableBackingQueue.KIND
@@ -212,7 +212,7 @@ class NoOwner(QueueOwner):
     def last_consumer_gone(self, queue: Queue) -> None:
         raise AssertionError
 
-    def open_backing(self, queue: Holding) -> BackingQueue:
+    def open_backing(self, queue: Queue) -> BackingQueue:
         raise AssertionError("it has one")
 
 

@@ -17,8 +17,8 @@ from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.errors import ChannelException
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import Holding, QueueOwner
 from penstock.queues.queue import Queue
+from penstock.queues.queue_owner import QueueOwner
 from penstock.queues.unacked import Span, Unacked, UnackedRun
 
 EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
@@ -28,7 +28,7 @@ class Nobody(QueueOwner):
     def last_consumer_gone(self, queue: Queue) -> None:
         raise AssertionError("there are no consumers here")
 
-    def open_backing(self, queue: Holding) -> BackingQueue:
+    def open_backing(self, queue: Queue) -> BackingQueue:
         raise AssertionError("it has one")
 
 

@@ -54,7 +54,8 @@ def test_an_unacknowledged_message_expires_when_it_comes_back(broker: Broker, co
     wait_until(lambda: backing_depth(broker, "q") == 0, "the one behind it has expired")
     holder.drop()
     wait_until(
-        lambda: broker.call(lambda server: queue_of(server, "q").expired_count) == 2, "both have expired in the end"
+        lambda: broker.call(lambda server: queue_of(server, "q").expiry.expired_count) == 2,
+        "both have expired in the end",
     )
     assert broker.call(lambda server: queue_of(server, "q").backing.depth()) == 0
 

@@ -72,7 +72,7 @@ class Scene:
         return int(str(self.on_vhost(lambda vhost: vhost.handovers.messages)))
 
     def refused_once(self) -> bool:
-        return bool(self.on_vhost(lambda vhost: sum(len(queue.bury_again) for queue in vhost.all_queues())))
+        return bool(self.on_vhost(lambda vhost: sum(queue.leaving.kept_count() for queue in vhost.all_queues())))
 
     def depth(self) -> int:
         """Messages in the queues of the node itself, companions too, but `out`."""

@@ -111,7 +111,9 @@ def test_each_of_two_publishes_is_late_by_the_whole_time() -> None:
     with Broker() as broker, confirming(broker) as client, broker.faults.delayed_confirms(0.5):
         # A message that expires is the clock: the second publish comes while the confirm of the first is on its way.
         client.publish(1, "q", b"clock", expiration="200")
-        wait_until(lambda: broker.call(lambda server: queue_of(server, "q").expired_count) == 1, "time has passed")
+        wait_until(
+            lambda: broker.call(lambda server: queue_of(server, "q").expiry.expired_count) == 1, "time has passed"
+        )
         client.barrier(1)
         assert not client.seen(commands.Basic.Ack)
         began = time.monotonic()

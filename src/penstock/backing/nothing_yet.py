@@ -1,7 +1,7 @@
 """Stands in for the backing of every queue that has never held a message: empty, and shared by all of them.
 
 A backing costs some kilobytes, and most of a hundred thousand queues may never get a message. So a queue opens its own
-for its first one (`Holding.own_backing`). Asking the stand-in changes nothing; publishing to it is a bug.
+for its first one (`Queue.own_backing`). Asking the stand-in changes nothing; publishing to it is a bug.
 """
 
 from __future__ import annotations

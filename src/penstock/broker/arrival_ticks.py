@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from penstock.queues.arrivals import sample_arrivals
 from penstock.queues.queue import Queue
 
 TICK_S: Final = 1.0
@@ -27,5 +28,5 @@ class ArrivalTicks:
             self._next_s = now_s + TICK_S
             self._waiting = self._queues()
         for queue in self._waiting[-AT_ONCE_MAX:]:
-            queue.sample_arrivals(wall_ms)
+            sample_arrivals(queue, wall_ms)
         del self._waiting[-AT_ONCE_MAX:]

@@ -115,7 +115,7 @@ class DedupGate(Gate):
     def _drop(self, count: int) -> None:
         """As many as left the window leave the companion."""
         while count > 0:
-            dropped = self._companion.drop_head(count, DROPPED)
+            dropped = self._companion.leaving.drop_head(count, DROPPED)
             if dropped == 0:
                 return
             count -= dropped

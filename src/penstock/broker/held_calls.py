@@ -20,6 +20,7 @@ from penstock.broker.message_walk import HELD, LOOKS_MAX, Seen, read_pending
 from penstock.queues.dead_letters import EXPIRED
 from penstock.queues.held_selection import HeldSelection
 from penstock.queues.queue import Queue
+from penstock.queues.taking import take
 
 if TYPE_CHECKING:
     from penstock.broker.vhost import VHost
@@ -118,8 +119,8 @@ def release_now(vhost: VHost, name: str, seq_ids: Sequence[int]) -> Outcome:
     queue, _ = find_held(vhost, name)
     chosen = checked_ids(seq_ids)
     outcome = Outcome()
-    taken = queue.take(chosen)
-    queue.bury(taken, EXPIRED)
+    taken = take(queue, chosen)
+    queue.leaving.bury(taken, EXPIRED)
     stay = {seq_id for seq_id, _ in read_pending(queue.backing, taken)}
     # What a queue has refused is offered again by itself, every second.
     outcome.refused = [seq_id for seq_id in taken if seq_id in stay]

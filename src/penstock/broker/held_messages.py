@@ -184,4 +184,4 @@ class WaitForRetry(Retry):
             due_ms = now_ms + min(self._min_ms * count, self._max_ms)
             delivered = DOUBTFUL if seq_id in doubtful else NOT_DELIVERED
             companion.hold(self._counting.stamped(envelope, count), [body], None, due_ms, delivered)
-        self._queue.forget(seq_ids, MOVED)
+        self._queue.leaving.forget(seq_ids, MOVED)

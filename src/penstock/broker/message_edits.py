@@ -21,6 +21,7 @@ from penstock.limits import MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX
 from penstock.message import FRAME_END, ConfirmToken, Envelope
 from penstock.queues.held_selection import HeldSelection, due_of
 from penstock.queues.queue import Queue
+from penstock.queues.taking import drop_taken, take
 from penstock.queues.timetable import DUE_MS_MAX
 from penstock.wire.content import read_content
 from penstock.wire.properties import Properties, decode_properties, encode_properties
@@ -68,9 +69,9 @@ def edit(vhost: VHost, queue_name: str, seq_id: int, changes: Changes) -> Edited
     found = read_ready(queue, [seq_id])
     # Before it is taken: changes that cannot be made leave it as it is.
     envelope = _changed(found[0][1][0], changes) if found else None
-    taken = queue.take([seq_id])
+    taken = take(queue, [seq_id])
     if not taken or envelope is None:
-        queue.give_back(taken)
+        queue.leaving.give_back(taken)
         return _not_edited(queue, seq_id)
     _, body, props = found[0][1]
     if changes.body is not None:
@@ -81,12 +82,12 @@ def edit(vhost: VHost, queue_name: str, seq_id: int, changes: Changes) -> Edited
         new_seq_id = queue.hold(envelope, [body], None, due_ms, delivered)
         explanation = "it is still held, under a new number"
     elif queue.backing.IS_REMOTE:
-        queue.append(envelope, body, _Replacing(queue, taken), delivered)
+        queue.enter(envelope, [body], _Replacing(queue, taken), delivered)
         return Edited("editing", None, "it is at the tail when PostgreSQL has it; until then the old one is kept")
     else:
-        new_seq_id = queue.append(envelope, body, None, delivered)
+        new_seq_id = queue.enter(envelope, [body], None, delivered)
         explanation = "it is at the tail of the queue now, under a new number, and its time to live begins anew"
-    queue.drop_taken(taken)
+    drop_taken(queue, taken)
     sync_soon(vhost)
     return Edited("edited", None if new_seq_id < 0 else new_seq_id, explanation)
 
@@ -103,10 +104,10 @@ class _Replacing(ConfirmToken):
         self._seq_ids = seq_ids
 
     def complete(self) -> None:
-        self._queue.drop_taken(self._seq_ids)
+        drop_taken(self._queue, self._seq_ids)
 
     def refuse(self) -> None:
-        self._queue.give_back(self._seq_ids)
+        self._queue.leaving.give_back(self._seq_ids)
 
 
 def _not_edited(queue: Queue, seq_id: int) -> Edited:

@@ -27,6 +27,7 @@ from penstock.message import Entry, Envelope
 from penstock.queues.dead_letters import Dead, DeadLetters, Grave
 from penstock.queues.queue import Queue
 from penstock.queues.ready_numbers import ready_among
+from penstock.queues.taking import drop_taken, purge_first, take
 from penstock.wire.property_edits import headers_of
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def delete(vhost: VHost, queue_name: str, seq_ids: Sequence[int]) -> Outcome:
     queue = find_changeable(vhost, queue_name)
     chosen = checked_ids(seq_ids)
     outcome = Outcome()
-    outcome.done = queue.take(chosen)
-    queue.drop_taken(outcome.done, PURGED)
+    outcome.done = take(queue, chosen)
+    drop_taken(queue, outcome.done, PURGED)
     note_others(queue, chosen, outcome)
     sync_soon(vhost)
     return outcome
@@ -98,9 +99,9 @@ def move(vhost: VHost, queue_name: str, seq_ids: Sequence[int], target: Target) 
 
 def _move(vhost: VHost, queue: Queue, chosen: list[int], target: Target, outcome: Outcome) -> None:
     found = _promised(vhost, read_ready(queue, chosen), target, outcome)
-    taken = read_pending(queue.backing, queue.take([seq_id for seq_id, _ in found]))
-    MoveTo(vhost, target).carry(queue.host, taken, outcome)
-    queue.drop_taken(outcome.done)
+    taken = read_pending(queue.backing, take(queue, [seq_id for seq_id, _ in found]))
+    MoveTo(vhost, target).carry(queue.leaving, taken, outcome)
+    drop_taken(queue, outcome.done)
     note_others(queue, chosen, outcome)
 
 
@@ -126,7 +127,7 @@ def purge_some(vhost: VHost, queue_name: str, count: int) -> Purged:
     if not 1 <= count <= PURGED_MAX:
         raise BadRequest(f"count is {count}; purge 1 to {PURGED_MAX} messages at a time, or the whole queue")
     queue = find_changeable(vhost, queue_name)
-    purged = queue.purge_first(count)
+    purged = purge_first(queue, count)
     sync_soon(vhost)
     return Purged(purged, queue.ready_count())
 

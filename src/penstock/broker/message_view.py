@@ -10,6 +10,7 @@ from penstock.broker.envelope_view import PROPERTIES, properties_of
 from penstock.broker.field_json import table_to_json
 from penstock.broker.message_walk import HELD, Seen
 from penstock.message import Entry
+from penstock.queues import arrivals
 from penstock.queues.queue import Queue
 
 BODY_BYTES_SHOWN: Final = 1024
@@ -64,7 +65,7 @@ def view(queue: Queue, seen: Seen, body_bytes_max: int = BODY_BYTES_SHOWN) -> Me
 
 def arrived_ms(queue: Queue, seq_id: int, entry: Entry) -> int | None:
     """When the message came; from before the broker's start, what its timestamp says, if it has one."""
-    known_ms = queue.arrived_ms(seq_id)
+    known_ms = arrivals.arrived_ms(queue, seq_id)
     if known_ms >= 0:
         return known_ms
     timestamp_s = properties_of(entry[0]).timestamp

@@ -88,12 +88,12 @@ def equip_companion(vhost: VHost, queue: Queue) -> None:
     owner = companions.companion_owner(queue.arguments)
     if kind == companions.DEDUP:
         return
-    queue.selection = HeldSelection(queue.host, queue.own_backing())
+    queue.selection = HeldSelection(queue.leaving, queue.own_backing())
     if kind == companions.HELD_FOR_QUEUE:
         queue.dead_letters = ReleaseToQueue(vhost, owner)
         return
     queue.dead_letters = ReleaseToExchange(vhost, owner)
-    queue.intake = Intake(queue.host, -1, None)
+    queue.intake = Intake(queue, -1, None)
     queue.intake.hold = HoldBack(partial(delay_due_ms, HeaderReader()), lambda: queue, vhost.clock)
 
 
@@ -109,7 +109,7 @@ def _set_returns(vhost: VHost, queue: Queue, features: Features, expiries: Expir
             queue, partial(_held, vhost, queue), counting, features.retry_min_ms, features.retry_max_ms
         )
     queue.returns = Returns(
-        queue.host,
+        queue.leaving,
         queue.own_backing(),
         counting,
         features.delivery_limit,
@@ -128,7 +128,7 @@ def _set_selection(queue: Queue, features: Features) -> None:
     order = _order(features)
     if order is not None:
         queue.selection = ShelfSelection(
-            queue.host, queue.own_backing(), order, features.expire_anywhere, "x-max-priority" in queue.arguments
+            queue.leaving, queue.own_backing(), order, features.expire_anywhere, "x-max-priority" in queue.arguments
         )
 
 
@@ -176,7 +176,7 @@ def _set_intake(vhost: VHost, queue: Queue, features: Features, expiries: Expiry
     )
     if not is_needed:
         return
-    intake = Intake(queue.host, features.message_ttl_ms, overflow)
+    intake = Intake(queue, features.message_ttl_ms, overflow)
     if refusal is not None:
         intake.gates.append(refusal)
     if features.deduplication_header:

@@ -30,6 +30,7 @@ from penstock.message import Envelope
 from penstock.queues.dead_letters import Dead, DeadLetters, Grave
 from penstock.queues.queue import Queue
 from penstock.queues.ready_numbers import first_ready
+from penstock.queues.taking import drop_taken, take
 
 if TYPE_CHECKING:
     from penstock.broker.vhost import VHost
@@ -279,17 +280,17 @@ def _stretches(chosen: Sequence[_Chosen]) -> Iterator[list[_Chosen]]:
 
 def _move(vhost: VHost, queue: Queue, accepted: list[_Chosen], result: Redriven, far: list[_Chosen]) -> None:
     """Move them; `far` gets those that are too far from the head for one call."""
-    had = set(queue.take([item.seq_id for item in accepted]))
+    had = set(take(queue, [item.seq_id for item in accepted]))
     far.extend([item for item in accepted if item.seq_id not in had])
     done: list[int] = []
     carrier = RedriveTo(vhost)
     for stretch in _stretches([item for item in accepted if item.seq_id in had]):
         dead = [(item.seq_id, (item.envelope, item.body, None)) for item in stretch]
-        handed = carrier.hand_over(queue.host, dead, stretch[0].envelope, stretch[0].queue)
+        handed = carrier.hand_over(queue.leaving, dead, stretch[0].envelope, stretch[0].queue)
         done.extend(handed.done)
         result.moving += len(handed.moving)
         _count_moved(result, stretch[0].queue, len(handed.done))
-    queue.drop_taken(done)
+    drop_taken(queue, done)
 
 
 class RedriveTo(DeadLetters):

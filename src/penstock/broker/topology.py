@@ -17,8 +17,8 @@ from penstock.broker.definition_log import DefinitionLog
 from penstock.broker.names import default_exchange_refusal
 from penstock.errors import access_refused, command_invalid, not_found, precondition_failed
 from penstock.fields import Table
-from penstock.queues.holding import QueueOwner
 from penstock.queues.queue import Queue
+from penstock.queues.queue_owner import QueueOwner
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Destination
 from penstock.routing.exchange import Exchange
 from penstock.routing.factory import EXCHANGE_TYPES, make_exchange, make_predeclared

@@ -29,7 +29,6 @@ from penstock.errors import ChannelException, access_refused, not_found, precond
 from penstock.fields import Table
 from penstock.message import ConfirmToken
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import Holding
 from penstock.queues.queue import Queue
 from penstock.routing.bindings import QUEUE
 from penstock.routing.exchange import Exchange
@@ -169,7 +168,7 @@ class VHost(Topology):
         self.memory.add(queue)
         return queue
 
-    def open_backing(self, queue: Holding) -> BackingQueue:
+    def open_backing(self, queue: Queue) -> BackingQueue:
         assert isinstance(queue, Queue)
         callback = AsyncCallbackTo(self._post)
         callback.lead_to(queue)

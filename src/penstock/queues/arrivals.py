@@ -19,7 +19,12 @@ A crash, or a restart, forgets everything. It does not read clocks, and does not
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
+
+from penstock.backing.nothing_yet import NOTHING_YET
+
+if TYPE_CHECKING:
+    from penstock.queues.queue import Queue
 
 # About 16 bytes each, and two small objects.
 SAMPLES_MAX: Final = 512
@@ -33,6 +38,8 @@ class Arrivals:
         """`known_from`: the number of the first message that this run of the broker has seen coming."""
         assert samples_max >= 4
         self._known_from = known_from
+        # What was published when the last sample was taken.
+        self.published_count = -1
         self._samples_max = samples_max
         self._seq_ids: list[int] = []
         self._walls: list[int] = []
@@ -64,3 +71,34 @@ class Arrivals:
         assert len(self._seq_ids) == len(self._walls) <= self._samples_max, "2: too many samples"
         pairs = zip(self._seq_ids[:-1], self._seq_ids[1:], strict=True)
         assert all([before < after for before, after in pairs]), "1: numbers do not grow"
+
+
+def arrivals_since(queue: Queue) -> Arrivals | None:
+    """For a queue that was just opened; None where numbers do not tell who came first, or nothing came yet."""
+    if "x-max-priority" in queue.arguments or queue.backing is NOTHING_YET:
+        return None
+    return Arrivals(_next_seq_id(queue))
+
+
+def sample_arrivals(queue: Queue, now_ms: int) -> None:
+    """Called about once a second."""
+    arrivals = queue.arrivals
+    if arrivals is None:
+        if queue.crashed or "x-max-priority" in queue.arguments or queue.backing is NOTHING_YET:
+            return
+        arrivals = queue.arrivals = Arrivals()
+    if arrivals.published_count != queue.published_count and not queue.crashed:
+        arrivals.published_count = queue.published_count
+        arrivals.sample(_next_seq_id(queue), now_ms)
+
+
+def arrived_ms(queue: Queue, seq_id: int) -> int:
+    """When a message came, roughly; -1 when nobody knows."""
+    if queue.arrivals is None:
+        # No tick since the queue was made: what is there came just now, unless numbers tell nothing.
+        return -1 if "x-max-priority" in queue.arguments else queue.wall_ms()
+    return queue.arrivals.arrived_ms(seq_id, queue.wall_ms())
+
+
+def _next_seq_id(queue: Queue) -> int:
+    return int(queue.backing.status()["next_seq_id"])

@@ -15,19 +15,20 @@ Invariants
   5. The schedule is never asked for the millisecond in which `drop` was called last: when a hundred thousand messages
      expire at once, the broker reads sockets between two slices.
 
-A crash leaves the expiry with each message: `recovered` begins with "some may expire, in any order". It does not bury:
-the queue does.
+A crash leaves the expiry with each message: `recovered` begins with "some may expire, in any order".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.backing.backing_queue import BackingQueue
 from penstock.message import MessageProps
-from penstock.queues.dead_letters import EXPIRED, Dead, DeadLetters, Grave
+from penstock.queues.dead_letters import EXPIRED, Dead
 from penstock.queues.expiry import Expiring, ExpirySchedule
+
+if TYPE_CHECKING:
+    from penstock.queues.queue import Queue
 
 # Later than every expiry: that of a message which has none.
 NEVER_MS: Final = 1 << 62
@@ -43,7 +44,7 @@ class HeadExpiry(Expiring):
         "_expiries",
         "_has_priorities",
         "_latest_ms",
-        "_wake",
+        "_queue",
         "armed_ms",
         "armed_number",
         "backing",
@@ -54,12 +55,10 @@ class HeadExpiry(Expiring):
         "may_expire",
     )
 
-    def __init__(
-        self, wake: Callable[[int], None], backing: BackingQueue, expiries: ExpirySchedule, has_priorities: bool
-    ) -> None:
+    def __init__(self, queue: Queue, backing: BackingQueue, expiries: ExpirySchedule, has_priorities: bool) -> None:
         self.armed_ms = self.armed_number = -1
-        # Called with the time when a message may have expired.
-        self._wake = wake
+        # None when the queue is out of use.
+        self._queue: Queue | None = queue
         self.backing = backing
         self._expiries = expiries
         # With priorities what is published later may stand in front.
@@ -79,7 +78,20 @@ class HeadExpiry(Expiring):
         self.expired_count = 0
 
     def expire_due(self, now_ms: int) -> None:
-        self._wake(now_ms)
+        """A message may have expired."""
+        queue = self._queue
+        if queue is None or queue.deleted or queue.crashed:
+            return
+        if queue.selection is not None:
+            queue.selection.expire(now_ms)
+        if queue.intake is not None:
+            queue.intake.came_back()
+        if self.may_expire and self._drop(queue, now_ms):
+            self.arm_at(now_ms)
+        else:
+            self.arm()
+            # Consumers that came while the expired ones stood in front were sent away.
+            queue.consumers.notify_available(queue.ready_count())
 
     def note(self, expiry_ms: int) -> None:
         """A message that expires is about to be published."""
@@ -97,12 +109,21 @@ class HeadExpiry(Expiring):
         self._latest_ms = NEVER_MS
 
     def recovered(self) -> None:
-        """Messages of the last run are there."""
+        """There are messages that were not published here: some of them may expire, in any order."""
         self.may_expire = self.has_recovered = True
         self._latest_ms = NEVER_MS
 
-    def drop(self, now_ms: int, grave: Grave, dead_letters: DeadLetters | None) -> bool:
-        """Take expired messages from the head; True when there is more to do."""
+    def drop_head(self) -> bool:
+        """Take expired messages from the head; True when there are more than one turn can take."""
+        queue = self._queue
+        if queue is not None:
+            now_ms = queue.wall_ms()
+            if self._drop(queue, now_ms):
+                self.arm_at(now_ms)
+                return True
+        return False
+
+    def _drop(self, queue: Queue, now_ms: int) -> bool:
         if self.is_suspended:
             return False
         self._dropped_ms = now_ms
@@ -115,14 +136,14 @@ class HeadExpiry(Expiring):
             # Asked once for a run: the last one may be longer than what is left.
             return len(dead) < DEAD_AT_ONCE and expired(props)
 
-        if dead_letters is None:
+        if queue.dead_letters is None:
             self.expired_count += self.backing.dropwhile(expired)
         else:
             self.expired_count += self.backing.fetchwhile(
                 expired_within_budget, lambda seq_id, entry: dead.append((seq_id, entry))
             )
             if dead:
-                dead_letters.bury(grave, dead, EXPIRED)
+                queue.dead_letters.bury(queue.leaving, dead, EXPIRED)
         self.forget_if_empty()
         return len(dead) >= DEAD_AT_ONCE
 
@@ -134,10 +155,16 @@ class HeadExpiry(Expiring):
             self.has_recovered = False
 
     def arm(self) -> None:
-        """Have the queue woken when its head expires."""
-        head = self.backing.head_props()
-        if head is not None and head.expiry_ms >= 0:
-            self._expiries.arm(self, head.expiry_ms)
+        """Have the queue woken when its head expires, or a message that its selection has."""
+        queue = self._queue
+        if queue is not None and queue.selection is not None:
+            due_ms = queue.selection.next_expiry_ms()
+            if due_ms >= 0:
+                self.arm_at(due_ms)
+        if self.may_expire:
+            head = self.backing.head_props()
+            if head is not None and head.expiry_ms >= 0:
+                self._expiries.arm(self, head.expiry_ms)
 
     def arm_at(self, due_ms: int) -> None:
         self._expiries.arm(self, due_ms if due_ms != self._dropped_ms else due_ms + 1)
@@ -146,8 +173,4 @@ class HeadExpiry(Expiring):
         """The queue goes out of use, and is not to be woken again."""
         self.may_expire = False
         self._expiries.disarm(self)
-        self._wake = _nobody
-
-
-def _nobody(now_ms: int) -> None:
-    """Stands in for a queue that is gone."""
+        self._queue = None

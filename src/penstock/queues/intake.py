@@ -19,11 +19,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from penstock.backing.backing_queue import NOT_DELIVERED
 from penstock.message import ConfirmToken, Envelope
-from penstock.queues.dead_letters import Grave
+
+if TYPE_CHECKING:
+    from penstock.queues.publisher_marks import PublisherMarks
+    from penstock.queues.queue import Queue
 
 
 class Gate(ABC):
@@ -70,42 +73,11 @@ class Overflow(ABC):
         return
 
 
-class Congestion(Overflow):
-    """A rule that has publishers wait."""
-
-    @abstractmethod
-    def is_relieved(self) -> bool:
-        """Whether they may go on."""
-
-
-class Publishers(ABC):
-    """Remembers who published what."""
-
-    @abstractmethod
-    def published(self, publisher: object, first_seq_id: int, count: int) -> None:
-        """These messages are the publisher's own."""
-
-
-class Enqueuing(Grave):
-    """The queue behind the intake."""
-
-    @abstractmethod
-    def enqueue(
-        self,
-        envelope: Envelope,
-        bodies: Sequence[bytes],
-        confirm: ConfirmToken | None,
-        expiration_ms: int,
-        delivered: int,
-    ) -> int:
-        """Append a run, whatever the limits say; the first seq_id, -1 when the run was not kept."""
-
-
 @final
 class Intake:
     """The way into one queue."""
 
-    def __init__(self, queue: Enqueuing, ttl_ms: int, overflow: Overflow | None) -> None:
+    def __init__(self, queue: Queue, ttl_ms: int, overflow: Overflow | None) -> None:
         self._queue = queue
         # x-message-ttl; -1 = none.
         self._ttl_ms = ttl_ms
@@ -114,7 +86,7 @@ class Intake:
         # Set where messages may have to wait before they get in.
         self.hold: Hold | None = None
         # Set while a consumer does not want its own connection's messages.
-        self.publishers: Publishers | None = None
+        self.publishers: PublisherMarks | None = None
 
     @property
     def takes_singly(self) -> bool:

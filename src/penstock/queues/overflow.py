@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, final
 from penstock.message import ConfirmToken, Entry, Envelope
 from penstock.queues.dead_letters import MAXLEN
 from penstock.queues.drop_pace import DropPace
-from penstock.queues.intake import Congestion, Gate, Overflow
+from penstock.queues.intake import Gate, Overflow
 from penstock.queues.passed_on import PassedOn
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class DropHead(Overflow):
             if budget <= 0:
                 self._pace.behind()
                 return
-            dropped = queue.drop_head(min(max(surplus, 1), budget), MAXLEN)
+            dropped = queue.leaving.drop_head(min(max(surplus, 1), budget), MAXLEN)
             if dropped == 0:
                 return
             budget -= dropped
@@ -135,10 +135,10 @@ class Ring(Overflow):
         if pending:
             if queue.selection is not None:
                 queue.selection.take(pending)
-            queue.bury(pending, MAXLEN)
+            queue.leaving.bury(pending, MAXLEN)
         wanted = len(ready)
         while wanted > 0:
-            dropped = queue.drop_head(wanted, MAXLEN)
+            dropped = queue.leaving.drop_head(wanted, MAXLEN)
             if dropped == 0:
                 return
             wanted -= dropped
@@ -210,7 +210,7 @@ class RefusePublishDlx(RefusePublish):
 
 
 @final
-class ProducerFlowControl(Congestion):
+class ProducerFlowControl(Overflow):
     """Has publishers wait."""
 
     def __init__(self, queue: Queue, room: RoomLimits) -> None:

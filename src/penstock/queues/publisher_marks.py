@@ -28,14 +28,13 @@ from typing import Final, final
 
 from penstock.backing.backing_queue import BackingQueue
 from penstock.message import Entry
-from penstock.queues.intake import Publishers
 
 # About 100 bytes each. Publishers that take turns message by message need one for each message.
 STRETCHES_MAX: Final = 32_768
 
 
 @final
-class PublisherMarks(Publishers):
+class PublisherMarks:
     """The publishers of one queue's messages."""
 
     def __init__(self, backing: BackingQueue, stretches_max: int = STRETCHES_MAX) -> None:

@@ -1,50 +1,350 @@
 """A queue: messages in a backing queue, consumers in a consumer manager, and the rules between them.
 
-What it owns: what `Holding` owns; this is how messages are handed out and settled. It is called on one thread, does no
-I/O, and never pushes: a publish notifies consumers, and they pull when their connection's turn comes.
+A queue is called on one thread, does no I/O, and never pushes: a publish notifies consumers, and they pull when their
+connection's turn comes.
 
-The walk of a message: `publish` -> backing, consumers notified -> `pull` by a consumer (or `get`) -> `ack`, `requeue`
-or `reject`. A message whose expiry has come is dropped when it is at the head, never from the middle (RabbitMQ's rule).
+A message is taken in by `publish` (through the `intake`, where there is one) and appended to the backing; a consumer
+gets it by `pull`, or a client by `get`; `ack`, `requeue` or `reject` settles it. A message whose expiry has come leaves
+when it is at the head, never from the middle (RabbitMQ's rule; a selection may know better). Messages that leave unread
+go through `leaving`: as dead letters where there is a place for them, else they are dropped. `taking` reaches for
+messages by number, past all consumers.
+
+Whatever a plain queue does not do is done by an object at one of the seams (`intake`, `dead_letters`, `returns`,
+`selection`, `activity`, `lifetime`), each None where it is not needed. See docs/decisions/0008.
 
 Invariants
   1. While a message is available and an eligible consumer is interested, a consumer is notified (consumer manager).
   2. No message that has expired at the head is handed out, also not in a run behind a message that has not.
   3. An exclusive consumer is the only consumer.
   4. A paused queue hands out nothing, nor does one to which messages are coming back in slices.
+  5. A deleted queue accepts nothing and holds nothing.
+  6. A queue whose backing has failed (`crash`) refuses what is published and does not touch its backing again.
+  7. A confirm token is settled or refused once.
+  8. `ready_count` counts what is ready in the backing and what is shelved.
 
-A crash leaves what the backing leaves; consumers and counters are gone. It does not know exchanges, channels
-or sockets.
+A crash leaves what the backing leaves; consumers and counters are gone. A queue does not know exchanges, channels or
+sockets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock import limits
-from penstock.backing.outcomes import DROPPED, FETCHED, MOVED, NO_ACTOR, REASON_NONE
+from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_TIMED, BackingQueue
+from penstock.backing.nothing_yet import NOTHING_YET
+from penstock.backing.outcomes import DROPPED, FETCHED, NO_ACTOR, REASON_NONE
+from penstock.call_all import call_all
+from penstock.clock import Clock
 from penstock.errors import access_refused
-from penstock.message import Run
-from penstock.queues.at_hand import AtHand
+from penstock.fields import Table
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, refuse_all, settle_all
+from penstock.queues.arrivals import Arrivals, arrivals_since
 from penstock.queues.browsing import browse_run, has_more
 from penstock.queues.consumer import Consumer
-from penstock.queues.dead_letters import REJECTED
+from penstock.queues.consumer_manager import NO_CONSUMERS, Availability, ConsumerManager
+from penstock.queues.dead_letters import REJECTED, DeadLetters
+from penstock.queues.expiry import ExpirySchedule
 from penstock.queues.fifo_order import fifo_selection
+from penstock.queues.head_expiry import HeadExpiry
 from penstock.queues.intake import Intake
+from penstock.queues.leaving import Leaving
+from penstock.queues.lifetime import Lifetime
 from penstock.queues.node_list import NOTIFIED
-from penstock.queues.publisher_marks import attached, detached
+from penstock.queues.publisher_marks import PublisherMarks, attached, detached
+from penstock.queues.queue_owner import QueueOwner
 from penstock.queues.recovered import fetch_unexpired
 from penstock.queues.returns import Returns
+from penstock.queues.selection import Selection
+from penstock.queues.settling import Settling
+from penstock.queues.single_active import SingleActive
+
+if TYPE_CHECKING:
+    from penstock.queues.overflow import ProducerFlowControl
 
 # Slices of expired messages that are carried away for one basic.get.
 GET_SLICES_MAX: Final = 20
 
 
-class Queue(AtHand):
+class Queue(Availability):
     """One queue."""
 
-    # Consumers that take messages and do not want all of them.
-    _choosy_count: int = 0
+    # There may be a hundred thousand of them.
+    __slots__ = (
+        "__weakref__",
+        "_choosy_count",
+        "_clock",
+        "_expiries",
+        "_in_exclusive_use",
+        "_leaving",
+        "_owner",
+        "_unconfirmed",
+        "acked_count",
+        "activity",
+        "arguments",
+        "arrivals",
+        "auto_delete",
+        "backing",
+        "congestion",
+        "consumers",
+        "crashed",
+        "dead_letters",
+        "deleted",
+        "delivered_count",
+        "durable",
+        "exclusive_owner",
+        "expiry",
+        "intake",
+        "lifetime",
+        "marks",
+        "name",
+        "paused",
+        "published_count",
+        "queue_id",
+        "returning",
+        "returns",
+        "selection",
+        "settling",
+        "vhost_name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        vhost_name: str,
+        durable: bool,
+        auto_delete: bool,
+        exclusive_owner: object | None,
+        arguments: Table,
+        backing: BackingQueue,
+        clock: Clock,
+        expiries: ExpirySchedule,
+        owner: QueueOwner,
+        queue_id: str = "",
+    ) -> None:
+        self.name = name
+        # What its backing knows it by; nothing that a client chose.
+        self.queue_id = queue_id
+        self.vhost_name = vhost_name
+        self.durable, self.auto_delete = durable, auto_delete
+        # The connection that alone may use the queue and takes it along when it closes.
+        self.exclusive_owner = exclusive_owner
+        self.arguments = arguments
+        self.backing = backing
+        self.consumers = NO_CONSUMERS
+        self.deleted = False
+        # A bug in the backing: it holds what it holds until the next start.
+        self.crashed = False
+        # Set by whoever wants it to hand out nothing for now.
+        self.paused = False
+        # Settlements of many of its deliveries that are under way, and how many of them put messages back: until those
+        # are over nothing is handed out.
+        self.settling: tuple[Settling, ...] = ()
+        self.returning = 0
+        # Set while the overflow rule has publishers wait.
+        self.congestion: ProducerFlowControl | None = None
+        # Made for the first message that leaves unread, or for the first feature.
+        self._leaving: Leaving | None = None
+        # The seams.
+        self.intake: Intake | None = None
+        self.dead_letters: DeadLetters | None = None
+        self.returns: Returns | None = None
+        self.selection: Selection | None = None
+        self.activity: SingleActive | None = None
+        self.lifetime: Lifetime | None = None
+        # Who published what; kept while a consumer does not want its own connection's messages.
+        self.marks: PublisherMarks | None = None
+        # Publishes to a durable queue that wait for the disk, for the case that it crashes.
+        self._unconfirmed: dict[ConfirmToken, None] = {}
+        self._clock = clock
+        self.expiry = HeadExpiry(self, backing, expiries, "x-max-priority" in arguments)
+        self._expiries = expiries
+        self._owner = owner
+        # Consumers that take messages and do not want all of them.
+        self._choosy_count = 0
+        # When messages came; None while nobody knows.
+        self.arrivals: Arrivals | None = None
+        # An exclusive consumer is there, alone.
+        self._in_exclusive_use = False
+        # Counters since the queue was opened; the flow of publishers and the views look at them.
+        self.published_count = self.delivered_count = self.acked_count = 0
+
+    def describe(self) -> str:
+        """How error texts name it."""
+        return f"queue '{self.name}' in vhost '{self.vhost_name}'"
+
+    @property
+    def leaving(self) -> Leaving:
+        """How messages leave unread."""
+        if self._leaving is None:
+            self._leaving = Leaving(self, self._expiries, self._clock)
+        return self._leaving
+
+    def own_backing(self) -> BackingQueue:
+        """The backing of this queue; opened for the first message, or for the first feature that needs it."""
+        if self.backing is NOTHING_YET:
+            self.backing = self.expiry.backing = self._owner.open_backing(self)
+            for consumer in self.consumers.consumers():
+                consumer.joined(self.backing)
+        return self.backing
+
+    def own_consumers(self) -> ConsumerManager:
+        """The manager of this queue's consumers; made for the first of them."""
+        if self.consumers is NO_CONSUMERS:
+            self.consumers = ConsumerManager(self)
+        return self.consumers
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    # --- publishing ---------------------------------------------------------------------------------
+
+    @property
+    def takes_singly(self) -> bool:
+        """Whether it may take one message of a run and refuse another: then it gets runs of one."""
+        return self.intake is not None and self.intake.takes_singly
+
+    def has_room(self, body: bytes) -> bool:
+        """Whether a message that came now would not be refused."""
+        return self.intake is None or self.intake.has_room(body)
+
+    def passes_on(self, body: bytes) -> bool:
+        """Whether a message that came now would go on as a dead letter, past this queue."""
+        return self.intake is not None and self.intake.passes_on(body)
+
+    def publish(
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        publisher: object = None,
+        delivered: int = NOT_DELIVERED,
+    ) -> None:
+        """Take a run. The confirm token is settled when the run is safe here; `delivered`: what the backing is told."""
+        assert not self.deleted
+        if self.crashed:
+            _refuse(confirm)
+        elif self.intake is not None:
+            self.intake.publish(envelope, bodies, confirm, publisher, delivered)
+        else:
+            self.enqueue(envelope, bodies, confirm, envelope.expiration_ms, delivered)
+
+    def enqueue(
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        expiration_ms: int,
+        delivered: int = NOT_DELIVERED,
+    ) -> int:
+        """Append a run, whatever the limits say; the first seq_id, -1 when the run was not kept."""
+        count = len(bodies)
+        if self.backing is NOTHING_YET:
+            self.own_backing()
+        self.published_count += count
+        props: MessageProps | None = None
+        if expiration_ms >= 0:
+            if expiration_ms == 0 and self.dead_letters is None and self._nobody_takes_it_now():
+                self._discard(envelope, bodies, confirm)
+                return -1
+            if expiration_ms == 0 and self.expiry.may_expire:
+                # What has expired in front of it is not to be handed out with it.
+                self.expiry.drop_head()
+            expiry_ms = self._clock.wall_ms() + expiration_ms
+            self.expiry.note(expiry_ms)
+            props = MessageProps(expiry_ms, confirm)
+        else:
+            if self.expiry.may_expire:
+                self.expiry.note_lasting()
+            if confirm is not None:
+                props = MessageProps(-1, confirm)
+        first_seq_id = self.backing.publish(envelope, bodies, props, delivered)
+        self._enqueued(first_seq_id, count, confirm)
+        if expiration_ms == 0:
+            # It reaches a consumer that waits for it now, or nobody.
+            self.expiry.is_suspended = True
+            try:
+                self.serve_waiting(self.ready_count())
+            finally:
+                self.expiry.is_suspended = False
+        return first_seq_id
+
+    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> None:
+        """Append messages that differ in their envelopes. None of them expires, and the queue has no intake."""
+        assert not self.deleted and self.intake is None
+        if self.crashed:
+            _refuse(confirm)
+            return
+        if self.backing is NOTHING_YET:
+            self.own_backing()
+        self.published_count += len(entries)
+        if self.expiry.may_expire:
+            self.expiry.note_lasting()
+        self._enqueued(self.backing.publish_entries(entries, confirm), len(entries), confirm)
+
+    def enter(
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        delivered: int = NOT_DELIVERED,
+    ) -> int:
+        """Append a run past all gates; the first seq_id, -1 when it was not kept or is not known yet."""
+        if self.intake is not None:
+            return self.intake.enter(envelope, bodies, confirm, delivered)
+        return self.enqueue(envelope, bodies, confirm, envelope.expiration_ms, delivered)
+
+    def hold(
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        confirm: ConfirmToken | None,
+        due_ms: int,
+        delivered: int = NOT_DELIVERED,
+    ) -> int:
+        """Append a run to a companion queue, with the time that it is kept for; the first seq_id."""
+        assert not self.deleted
+        if self.crashed:
+            _refuse(confirm)
+            return -1
+        self.published_count += len(bodies)
+        first_seq_id = self.own_backing().publish(envelope, bodies, MessageProps(due_ms, confirm), delivered)
+        self._enqueued(first_seq_id, len(bodies), confirm)
+        return first_seq_id
+
+    def _enqueued(self, first_seq_id: int, count: int, confirm: ConfirmToken | None) -> None:
+        if self.selection is not None:
+            self.selection.published(first_seq_id, count)
+        if self.expiry.may_expire or self.selection is not None:
+            self.expiry.arm()
+        self.consumers.notify_available(count)
+        if confirm is not None:
+            if self.durable:
+                self._unconfirmed[confirm] = None
+            self.settle_confirms()
+
+    def _nobody_takes_it_now(self) -> bool:
+        """A message would be at the head, and no consumer waits for it."""
+        return self.backing.is_empty() and self.consumers.highest_active_priority() is None
+
+    def _discard(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None) -> None:
+        self.backing.discard(envelope, bodies, None)
+        self.expiry.expired_count += len(bodies)
+        if confirm is not None:
+            confirm.settle()
+
+    def settle_confirms(self) -> None:
+        """Tell publishers what the backing has made safe."""
+        unconfirmed = self._unconfirmed
+        tokens = self.backing.drain_confirmed()
+        if unconfirmed:
+            for token in tokens:
+                unconfirmed.pop(token, None)
+        settle_all(tokens)
+        if unconfirmed and self.backing.needs_timeout() != TIMEOUT_TIMED:
+            # It owes nobody anything: the rest was refused, and told so.
+            unconfirmed.clear()
 
     # --- consuming ----------------------------------------------------------------------------------
 
@@ -55,10 +355,10 @@ class Queue(AtHand):
         if consumer.filter is not None and consumer.acquires:
             self._choosy_count += 1
             if self.selection is None:
-                self.selection = fifo_selection(self.host, self.own_backing(), "x-max-priority" in self.arguments)
+                self.selection = fifo_selection(self.leaving, self.own_backing(), "x-max-priority" in self.arguments)
         if consumer.no_local is not None:
             if self.intake is None:
-                self.intake = Intake(self.host, -1, None)
+                self.intake = Intake(self, -1, None)
             self.marks = self.intake.publishers = attached(self.marks, consumer.no_local, self.own_backing())
         consumer.joined(self.backing)
         if self.activity is not None:
@@ -114,8 +414,8 @@ class Queue(AtHand):
         """The backing may have got messages by itself: offer them. Nobody here has noted whether they expire."""
         count = self.backing.drain_arrived()
         if count:
-            self._expiry.recovered()
-            self._arm()
+            self.expiry.recovered()
+            self.expiry.arm()
             self.consumers.notify_available(count)
 
     def is_wanted(self) -> bool:
@@ -127,7 +427,7 @@ class Queue(AtHand):
         manager = self.consumers
         if not manager.begin_pull(consumer):
             return None
-        if self.paused or self.returning or (self._expiry.may_expire and self._expire_head()):
+        if self.paused or self.returning or (self.expiry.may_expire and self.expiry.drop_head()):
             # What has expired goes in slices; whoever waits is notified behind the last one.
             manager.missed(consumer)
             return None
@@ -164,15 +464,15 @@ class Queue(AtHand):
         actor = NO_ACTOR if consumer is None else consumer.actor
         if self.selection is not None:
             run = self.selection.fetch(consumer, count_max, bytes_max, ack_required)
-        elif self._expiry.has_recovered:
+        elif self.expiry.has_recovered:
             run = fetch_unexpired(self.backing, count_max, bytes_max, ack_required, self._clock.wall_ms(), actor)
         else:
             # Where expiries have no order, each must be looked at when it has come to the head.
-            run = self.backing.fetch(1 if self._expiry.disordered else count_max, bytes_max, ack_required, actor)
+            run = self.backing.fetch(1 if self.expiry.disordered else count_max, bytes_max, ack_required, actor)
         if run is not None:
             self.delivered_count += len(run.entries)
-            if self._expiry.may_expire:
-                self._arm()
+            if self.expiry.may_expire:
+                self.expiry.arm()
         return run
 
     def _fetch_counted(
@@ -186,7 +486,7 @@ class Queue(AtHand):
             seq_ids = range(run.first_seq_id, run.first_seq_id + len(run.entries))
             self.backing.ack(seq_ids, FETCHED, REASON_NONE, NO_ACTOR if consumer is None else consumer.actor)
             if self.selection is not None:
-                self._settled(seq_ids)
+                self.settled(seq_ids)
         return run
 
     def _missed(self, consumer: Consumer) -> None:
@@ -245,7 +545,7 @@ class Queue(AtHand):
         if self.paused:
             return None
         slices = 0
-        while self._expiry.may_expire and self._expire_head():
+        while self.expiry.may_expire and self.expiry.drop_head():
             # Whoever gets is not called again: it may wait for some of the dead to be carried away.
             slices += 1
             if slices == GET_SLICES_MAX:
@@ -258,14 +558,14 @@ class Queue(AtHand):
         if not self.deleted and not self.crashed:
             self.acked_count += self.backing.ack(seq_ids)
             if self.selection is not None:
-                self._settled(seq_ids)
+                self.settled(seq_ids)
 
     def reject(self, seq_ids: Sequence[int]) -> None:
         """Refused for good."""
         if not self.deleted and not self.crashed:
-            self.bury(seq_ids, REJECTED)
+            self.leaving.bury(seq_ids, REJECTED)
             if self.selection is not None:
-                self._settled(seq_ids)
+                self.settled(seq_ids)
 
     def requeue(self, seq_ids: Sequence[int], lost: bool = False) -> None:
         """Back to their original positions, and offered again. `lost`: nobody said so, the consumer is gone."""
@@ -284,21 +584,160 @@ class Queue(AtHand):
         else:
             count = self.backing.requeue(seq_ids)
         if count:
-            if self._expiry.may_expire:
-                self._arm()
+            if self.expiry.may_expire:
+                self.expiry.arm()
             self.consumers.notify_available(count)
             if self.intake is not None:
                 self.intake.came_back()
 
-    def drop_taken(self, seq_ids: Sequence[int], outcome: int = MOVED) -> None:
-        """Messages that somebody took by number are gone: elsewhere, or as the outcome says."""
-        if not self.deleted and not self.crashed:
-            self.backing.ack(seq_ids, outcome)
-            if self.selection is not None:
-                self._settled(seq_ids)
-
-    def _settled(self, seq_ids: Sequence[int]) -> None:
+    def settled(self, seq_ids: Sequence[int]) -> None:
+        """Messages that a selection has handed out are gone."""
         assert self.selection is not None
         self.selection.settled(seq_ids)
         if not self.selection.is_needed() and not self._choosy_count:
             self.selection = None
+
+    # --- settling in slices ---------------------------------------------------------------------------
+
+    def settling_begun(self, settling: Settling, returns: bool) -> None:
+        """Deliveries are settled in several turns from now on; with `returns` they come back."""
+        self.settling = (*self.settling, settling)
+        self.returning += returns
+
+    def settling_over(self, settling: Settling, returns: bool) -> None:
+        self.settling = tuple([other for other in self.settling if other is not settling])
+        self.returning -= returns
+        if returns and not self.returning and not self.deleted and not self.crashed:
+            self.consumers.notify_available(self.available_count())
+
+    # --- a start ----------------------------------------------------------------------------------------
+
+    def recovered(self) -> None:
+        """The backing may hold messages of the broker's last run."""
+        count = self.backing.depth()
+        if count:
+            if self.returns is not None:
+                self.leaving.keep_away(self.returns.recovered())
+            if self.selection is None or not self.selection.leaves_ready():
+                self.expiry.recovered()
+            if self.selection is not None:
+                self.selection.published(-1, count)
+            self.expiry.arm()
+            # It may have died over its limit: it makes room when all queues are there.
+            self.expiry.arm_at(self._clock.wall_ms())
+        self.arrivals = arrivals_since(self)
+
+    # --- memory -----------------------------------------------------------------------------------------
+
+    def ram_bytes(self) -> int:
+        """What the queue holds in memory, with what its features remember of messages."""
+        if self.crashed:
+            return 0
+        size = self.backing.ram_bytes()
+        if self.selection is not None:
+            size += self.selection.ram_bytes()
+        if self.intake is not None:
+            size += self.intake.ram_bytes()
+        if self._leaving is not None:
+            size += self._leaving.ram_bytes()
+        return size
+
+    def look_weight(self) -> int:
+        """What it costs to ask for `ram_bytes`."""
+        return 1
+
+    # --- the whole queue ------------------------------------------------------------------------------
+
+    def ready_count(self) -> int:
+        """Messages that are ready, also those that have expired."""
+        return len(self.backing) + (0 if self.selection is None else self.selection.ready_count())
+
+    def ready_bytes(self) -> int:
+        shelved = 0 if self.selection is None else self.selection.ready_bytes()
+        return self.backing.ready_bytes() + shelved
+
+    def __len__(self) -> int:
+        """Messages that are ready, those that have expired at the head not counted."""
+        if self.expiry.may_expire:
+            self.expiry.drop_head()
+        return self.ready_count()
+
+    def consumer_count(self) -> int:
+        return len(self.consumers)
+
+    def pause(self) -> None:
+        """Hand out nothing from now on."""
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self.consumers.notify_available(self.ready_count())
+
+    def purge(self) -> int:
+        purged = 0 if self.selection is None else self.selection.purge()
+        purged += self.backing.purge()
+        self.expiry.forget_if_empty()
+        return purged
+
+    def delete(self) -> int:
+        """Cancel the consumers, drop everything; return how many messages were ready."""
+        while self.settling:
+            # What was rejected before goes to its dead-letter exchange.
+            self.settling[0].finish()
+        ready = len(self)
+        self._leave_use()
+        self.backing.delete_and_terminate()
+        # Nothing can be lost any more: publishers that wait for the disk are told so.
+        self.settle_confirms()
+        self.let_go()
+        return ready
+
+    def let_go(self) -> None:
+        """Break every way from a deleted queue back to itself: the last one who knows it frees it.
+
+        The garbage collector looks at old objects hardly ever (docs/decisions/0003).
+        """
+        assert self.deleted
+        if self.intake is not None:
+            self.intake.stop()
+        if self.returns is not None:
+            self.returns.stop()
+        if self.consumers is not NO_CONSUMERS:
+            self.consumers.close()
+            self.consumers = NO_CONSUMERS
+        self._leaving = None
+        self.intake = self.dead_letters = self.returns = self.selection = None
+        self.activity = self.lifetime = self.marks = self.congestion = None
+        self.exclusive_owner = None
+
+    def _leave_use(self) -> None:
+        self.deleted = True
+        consumers = list(self.consumers.consumers())
+        for consumer in consumers:
+            self.consumers.remove(consumer)
+            consumer.left(self.backing)
+        self.expiry.disarm()
+        if self._leaving is not None:
+            self._leaving.stop()
+        if self.lifetime is not None:
+            self.lifetime.stop()
+        call_all([consumer.cancelled_by_queue for consumer in consumers])
+
+    def terminate(self) -> None:
+        """The broker stops: leave what lasts where the next start finds it."""
+        self._leave_use()
+        if not self.crashed:
+            self.backing.terminate()
+
+    def crash(self) -> None:
+        """The backing failed in a way that nobody foresaw: whoever relies on this queue is told, and nobody else."""
+        self._leave_use()
+        self.deleted = False
+        self.crashed = True
+        unconfirmed, self._unconfirmed = self._unconfirmed, {}
+        refuse_all(list(unconfirmed))
+
+
+def _refuse(confirm: ConfirmToken | None) -> None:
+    if confirm is not None:
+        confirm.refuse()

@@ -12,6 +12,7 @@ from penstock.broker.message_search import Query, search
 from penstock.broker.messages_at_hand import peek
 from penstock.broker.redrive import redrive
 from penstock.message import Envelope
+from penstock.queues.taking import drop_taken, take
 
 
 def numbers(house: House, queue: str = "q") -> list[int]:
@@ -71,18 +72,18 @@ def test_a_message_far_from_the_head_is_taken_past_all_others(house: House) -> N
     queue = house.declare("q")
     house.publish(*["x"] * 2_500)
     house.publish("far")
-    assert queue.take([2_500]) == [2_500]
+    assert take(queue, [2_500]) == [2_500]
     assert queue.selection is None
     assert queue.ready_count() == 2_500
-    queue.give_back([2_500])
+    queue.leaving.give_back([2_500])
     assert house.bodies()[-1] == "far"
 
 
 def test_shelved_and_other_messages_are_taken_in_the_order_given(house: House) -> None:
     queue = house.declare("q", x_expire_anywhere=True)
     house.publish(*"abc")
-    assert queue.take([2, 7, 0, 2]) == [2, 0]
-    queue.give_back([0])
+    assert take(queue, [2, 7, 0, 2]) == [2, 0]
+    queue.leaving.give_back([0])
     assert house.bodies() == ["a", "b"]
 
 
@@ -156,7 +157,7 @@ def test_a_copy_leaves_the_messages_untouched(house: House) -> None:
     queue = house.declare("q")
     house.declare("other")
     house.publish(*"abc")
-    queue.drop_taken(queue.take([1]))
+    drop_taken(queue, take(queue, [1]))
     taken = house.get()
     assert copy(house.vhost, "q", [taken, 1, 2], Target(queue="other")) == Outcome(done=[2], busy=[taken], unknown=[1])
     assert house.bodies("other") == ["c"]
@@ -301,7 +302,7 @@ def test_an_edit_is_there_after_a_crash(durable_house: House) -> None:
 def test_the_first_messages_are_purged(house: House) -> None:
     queue = house.declare("q")
     house.publish(*"abcdefg")
-    queue.drop_taken(queue.take([2]))
+    drop_taken(queue, take(queue, [2]))
     taken = house.get()
     assert purge_some(house.vhost, "q", 3) == Purged(3, 2)
     assert numbers(house) == [5, 6]

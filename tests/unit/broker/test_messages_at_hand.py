@@ -12,6 +12,7 @@ from penstock.broker.message_search import Query, search
 from penstock.broker.message_view import MessageView, to_json
 from penstock.broker.messages_at_hand import Page, pause, peek, resume
 from penstock.message import body_bytes
+from penstock.queues.taking import drop_taken, take
 
 
 def texts(messages: list[MessageView]) -> list[str]:
@@ -100,7 +101,7 @@ def test_unacknowledged_messages_are_shown_when_they_are_asked_for(house: House)
 def test_shelved_messages_are_ready_and_stand_at_their_positions(house: House) -> None:
     queue = house.declare("q", x_expire_anywhere=True)
     house.publish(*"abcdef")
-    queue.drop_taken(queue.take([3]))
+    drop_taken(queue, take(queue, [3]))
     assert queue.selection is not None
     assert queue.selection.ready_count() == 5
     page = peek(house.vhost, "q", with_unacked=True)

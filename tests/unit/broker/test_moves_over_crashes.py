@@ -83,7 +83,7 @@ def requeue(house: House) -> None:
 
 
 def overflow(house: House) -> None:
-    house.vhost.queues["q"].drop_head(1, "maxlen")
+    house.vhost.queues["q"].leaving.drop_head(1, "maxlen")
 
 
 def move_by_hand(house: House) -> None:

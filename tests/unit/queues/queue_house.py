@@ -8,8 +8,8 @@ from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Envelope, Run, body_bytes
 from penstock.queues.consumer import Consumer
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import Holding, QueueOwner
 from penstock.queues.queue import Queue
+from penstock.queues.queue_owner import QueueOwner
 
 
 class Inbox(Consumer):
@@ -40,7 +40,7 @@ class Landlord(QueueOwner):
     def __init__(self) -> None:
         self.deserted: list[str] = []
 
-    def open_backing(self, queue: Holding) -> BackingQueue:
+    def open_backing(self, queue: Queue) -> BackingQueue:
         raise AssertionError("it has one")
 
     def last_consumer_gone(self, queue: Queue) -> None:

@@ -30,7 +30,7 @@ def test_a_message_is_there_until_its_expiry_and_not_at_it(house: House) -> None
     assert len(house.queue) == 1
     house.pass_ms(1)
     assert len(house.queue) == 0
-    assert house.queue.expired_count == 1
+    assert house.queue.expiry.expired_count == 1
 
 
 def test_neither_a_pull_nor_a_get_hands_out_an_expired_message(house: House) -> None:
@@ -43,7 +43,7 @@ def test_neither_a_pull_nor_a_get_hands_out_an_expired_message(house: House) -> 
     house.publish("e")
     house.pass_ms(10)
     assert house.pull_all(inbox) == ["e"]
-    assert (house.queue.expired_count, house.queue.delivered_count) == (3, 2)
+    assert (house.queue.expiry.expired_count, house.queue.delivered_count) == (3, 2)
 
 
 def test_the_timer_drops_what_has_expired_at_the_head_without_anyone_looking(house: House) -> None:
@@ -69,7 +69,7 @@ def test_an_expired_message_stays_while_one_that_has_not_expired_is_in_front_of_
     assert len(house.queue) == 2
     assert house.get() == "a"
     assert house.get() is None
-    assert house.queue.expired_count == 1
+    assert house.queue.expiry.expired_count == 1
 
 
 def test_the_timer_is_set_when_a_message_with_an_expiry_comes_to_the_head(house: House) -> None:
@@ -143,7 +143,7 @@ def test_an_unacknowledged_message_does_not_expire_but_does_when_it_comes_back(h
     assert house.backing.depth() == 1
     house.queue.requeue(taken(run))
     assert len(house.queue) == 0
-    assert house.queue.expired_count == 1
+    assert house.queue.expiry.expired_count == 1
 
 
 def test_a_message_that_comes_back_before_its_expiry_sets_the_timer(house: House) -> None:
@@ -165,7 +165,7 @@ def test_a_purge_does_not_make_unacknowledged_messages_immortal(house: House) ->
     house.pass_ms(100)
     house.queue.requeue(taken(run))
     assert house.pull_all(inbox) == []
-    assert house.queue.expired_count == 1
+    assert house.queue.expiry.expired_count == 1
 
 
 def test_a_requeue_of_expired_messages_hands_out_what_stands_behind_them(house: House) -> None:
@@ -194,7 +194,7 @@ def test_expiration_0_without_a_consumer_is_expired_on_arrival(house: House) -> 
     house.publish("a", "b", expiration_ms=0, confirm=token)
     assert house.backing.depth() == 0
     assert token.completed == 1
-    assert (house.queue.published_count, house.queue.expired_count) == (2, 2)
+    assert (house.queue.published_count, house.queue.expiry.expired_count) == (2, 2)
 
 
 def test_expiration_0_reaches_a_consumer_that_waits(house: House) -> None:
@@ -214,7 +214,7 @@ def test_expiration_0_is_over_when_the_message_comes_back(house: House) -> None:
     house.queue.set_interest(inbox, False)
     house.queue.requeue([0])
     assert len(house.queue) == 0
-    assert house.queue.expired_count == 1
+    assert house.queue.expiry.expired_count == 1
 
 
 def test_expiration_0_does_not_wait_for_a_consumer_that_wants_nothing_now(house: House) -> None:
@@ -233,7 +233,7 @@ def test_expiration_0_is_gone_when_the_consumer_did_not_come_within_its_turn(hou
     inbox = house.consumer()
     house.publish("a", expiration_ms=0)
     assert house.pull(inbox) == []
-    assert house.queue.expired_count == 1
+    assert house.queue.expiry.expired_count == 1
 
 
 # --- the end ------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from penstock.clock import ManualClock
 from penstock.message import Envelope
 from penstock.queues.consumer import Consumer
 from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.holding import Holding, QueueOwner
 from penstock.queues.queue import Queue
+from penstock.queues.queue_owner import QueueOwner
 from penstock.server.flow import PublisherFlow
 
 
@@ -47,7 +47,7 @@ class Owner(QueueOwner):
     def last_consumer_gone(self, queue: Queue) -> None:
         pass
 
-    def open_backing(self, queue: Holding) -> BackingQueue:
+    def open_backing(self, queue: Queue) -> BackingQueue:
         raise AssertionError("it has one")
 
 

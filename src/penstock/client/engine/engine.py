@@ -31,6 +31,7 @@ from penstock.clock import Clock
 from penstock.fields import Table
 from penstock.message import FRAME_END, ConfirmToken
 from penstock.queues.queue import Queue
+from penstock.queues.taking import drop_taken
 
 
 class _Refused(ConfirmToken):
@@ -214,7 +215,7 @@ class Engine(Reserving):
             envelopes = [records.returning_envelope(one.envelope, due_ms, one.expires_ms, one.handed) for one in chosen]
             for one, envelope in zip(chosen, envelopes, strict=True):
                 self._held(one.queue).hold(envelope, [one.body], None, due_ms)
-                one.queue.drop_taken([one.seq_id])
+                drop_taken(one.queue, [one.seq_id])
             return self._settled(chosen)
 
     def bury(self, number: int, ids: Sequence[str], note: str | None) -> list[str]:
@@ -227,7 +228,7 @@ class Engine(Reserving):
             buried = self._durable(names.buried_of(holder.queue_name))
             for one, envelope in zip(chosen, envelopes, strict=True):
                 buried.publish(envelope, [one.body], None)
-                one.queue.drop_taken([one.seq_id])
+                drop_taken(one.queue, [one.seq_id])
             return self._settled(chosen)
 
     def kick(self, name: str, count: int) -> int:
@@ -242,7 +243,7 @@ class Engine(Reserving):
                     break
                 envelope, body, _ = run.entries[0]
                 self._queue(name).enter(records.kicked_envelope(envelope, now_ms), [body], None)
-                buried.drop_taken([run.first_seq_id])
+                drop_taken(buried, [run.first_seq_id])
                 kicked += 1
             if kicked:
                 self._sync()

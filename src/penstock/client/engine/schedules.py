@@ -14,6 +14,7 @@ from penstock.broker.vhost import VHost
 from penstock.client.engine.names import SCHEDULES
 from penstock.message import FRAME_END, Entry, Envelope, body_bytes
 from penstock.queues.queue import Queue
+from penstock.queues.taking import drop_taken, take
 from penstock.wire.properties import Properties, encode_properties
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,10 +49,10 @@ class Schedules:
         """The slot is put, in this turn. The queue is that of the schedules."""
         noted = json.dumps({"schedule": schedule, "slot": _microseconds(slot)})
         properties = encode_properties(Properties(delivery_mode=2, content_type="application/json"))
-        seq_id = queue.append(Envelope("", SCHEDULES, properties, True), noted.encode() + FRAME_END)
+        seq_id = queue.enter(Envelope("", SCHEDULES, properties, True), [noted.encode() + FRAME_END], None)
         old = self._slots.get(schedule)
         if old is not None:
-            queue.drop_taken(queue.take([old[1]]), DROPPED)
+            drop_taken(queue, take(queue, [old[1]]), DROPPED)
         self._slots[schedule] = (_microseconds(slot), seq_id)
 
 

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from penstock.backing.backing_queue import BackingQueue
+
+if TYPE_CHECKING:
+    from penstock.queues.queue import Queue
+
+
+class QueueOwner(ABC):
+    """Whoever keeps the queue; the vhost."""
+
+    @abstractmethod
+    def last_consumer_gone(self, queue: Queue) -> None:
+        """The last consumer left: an auto-delete queue is to be deleted."""
+
+    @abstractmethod
+    def open_backing(self, queue: Queue) -> BackingQueue:
+        """A new backing for a queue that was made without one."""
