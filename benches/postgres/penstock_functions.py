@@ -11,9 +11,9 @@ import psycopg
 
 import penstock
 from benches.postgres.systems import PENSTOCK, QUEUE, Client, System, Taken
-from penstock.client.floor import Floor
+from penstock.pg.floor import Floor, RecentLooks
 from penstock.pg.install import install
-from penstock.pg.sessions import SECONDS_FOR_THE_NAMED
+from penstock.pg.participant import MOMENT_S
 
 PUT: Final = "SELECT penstock.put(%s::text, %b::bytea)"
 PUT_MANY: Final = "SELECT count(*) FROM penstock.put_many(%s::text, %b::bytea[])"
@@ -36,7 +36,7 @@ class FunctionsClient(Client):
         self._connection.execute("SET penstock.autocommit = on")
         self._cursor = self._connection.cursor(binary=True)
         self._number: int | None = None
-        self._floor = Floor()
+        self._floor = Floor(RecentLooks())
         self._is_waiting = False
         self._waited_at_s = 0.0
         self._swept_at_s = time.monotonic()
@@ -82,7 +82,7 @@ class FunctionsClient(Client):
         while not is_meant and (left := end - time.monotonic()) > 0:
             for heard in self._connection.notifies(timeout=left, stop_after=1):
                 is_meant = heard.payload in ("", str(self._number))
-                end = min(end, time.monotonic() + uniform(*SECONDS_FOR_THE_NAMED))
+                end = min(end, time.monotonic() + uniform(*MOMENT_S))
 
     def _look(self, count: int, is_waiting: bool = False) -> list[Taken]:
         now = time.monotonic()
@@ -105,7 +105,7 @@ class FunctionsClient(Client):
 
     def _taken(self, rows: Sequence[tuple[int, bytes]]) -> list[Taken]:
         if rows:
-            self._floor.taken(min(key for key, _ in rows))
+            self._floor.taken(min(rows)[0], max(rows)[0])
         return [Taken(key, payload) for key, payload in rows]
 
     def _set_waiting(self, waiting: bool) -> None:

@@ -157,7 +157,7 @@ def test_what_a_killed_process_had_reserved_comes_back(penstock_url: str) -> Non
 def test_a_consumer_whose_queue_was_dropped_attaches_to_the_new_one(
     penstock_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pg_consumer, "SECONDS_BETWEEN_SWEEPS", (0.0, 0.0))
+    monkeypatch.setattr(pg_consumer, "SWEEP_S", (0.0, 0.0))
     with penstock.Session(penstock_url) as session:
         consumer = session.consumer_for("q")
         assert session.drop_queue("q")

@@ -86,7 +86,7 @@ def test_a_consumer_that_is_never_idle_returns_what_the_dead_had_reserved(
     database: Place, plain: Plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (aio_consumer, sync_consumer):
-        monkeypatch.setattr(module, "SECONDS_BETWEEN_SWEEPS", (0.0, 0.0))
+        monkeypatch.setattr(module, "SWEEP_S", (0.0, 0.0))
     plain.execute("SELECT penstock.put_many('q', array_fill('x'::bytea, ARRAY[20]))")
     consumer = database.session().consumer_for("q")
     message = consumer.reserve()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from penstock.pg.participant import Participant
 from penstock.server.pg_listen_lane import ListenLane
 
 
@@ -12,7 +13,8 @@ class Door:
     """As much of a door as the lane touches."""
 
     def __init__(self) -> None:
-        self.number = 7
+        self.participant = Participant("q", "consumer")
+        self.participant.attached(7)
         self.is_closed = False
         self.is_look_planned = False
         self.looks = 0

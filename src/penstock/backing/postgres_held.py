@@ -37,16 +37,13 @@ from penstock.backing.postgres_past import PgPast
 from penstock.backing.postgres_window import PgWindow
 from penstock.clock import Clock
 from penstock.message import Entry, Run
+from penstock.pg.floor import AgedReach, Floor
 
 # A window that is gone in this time was too small.
 FAST_S: Final = 0.25
 # So long a window waits for somebody to take from it, and so long it may last.
 IDLE_S: Final = 1.0
 LAST_S: Final = 2.0
-# So long "nothing is ready below" is believed; and so old it must be. Ids are given before the commit: what another
-# node has put may come to light below what was taken last, and goes before what that node puts next.
-FLOOR_S: Final = 1.0
-FLOOR_AGE_S: Final = 1.0
 
 
 @final
@@ -76,17 +73,14 @@ class PgHeld(PgReceiver):
         # The highest id that was ever seen here.
         self.highest = 0
         self._reach = 0
-        # How far it was when that was last written down, and the time before.
-        self._reach_then = self._reach_before = 0
+        self._floor = Floor(AgedReach(clock.monotonic_s()))
         self._refill_count = limits.PG_REFILL_FIRST
         # 0: nothing has come yet.
         self._bytes_mean = 0
-        self._came_s = self._taken_s = self._looked_s = self._noted_s = clock.monotonic_s()
+        self._came_s = self._taken_s = clock.monotonic_s()
         # Of the last refill: how many came, and how many messages were taken since.
         self._came_count = 0
         self._taken_count = 0
-        # The last refill brought as many as were asked for: more of them stand behind.
-        self._was_full = False
 
     # --- the door -----------------------------------------------------------------------------------
 
@@ -106,16 +100,15 @@ class PgHeld(PgReceiver):
 
     def refill_floor(self) -> int:
         now_s = self._clock.monotonic_s()
-        if now_s - self._noted_s >= FLOOR_AGE_S:
-            self._noted_s = now_s
-            self._reach_before, self._reach_then = self._reach_then, self._reach
-        if self._was_full and self._reach_before and now_s - self._looked_s < FLOOR_S:
-            return self._reach_before + 1
-        self._looked_s = now_s
-        return 0
+        floor = self._floor.value(now_s)
+        if not floor:
+            self._floor.walked(now_s, now_s)
+        return floor
 
     def rows_came(self, rows: Sequence[TakenRow], asked: int) -> None:
-        self._was_full = len(rows) >= asked
+        if len(rows) < asked:
+            # Not more of them stand behind.
+            self._floor.look_at_all()
         if not rows:
             return
         now_s = self._clock.monotonic_s()
@@ -132,6 +125,7 @@ class PgHeld(PgReceiver):
             size += len(row[6])
         last = rows[-1][0]
         self._reach = max(self._reach, last)
+        self._floor.taken(rows[0][0], last)
         self.highest = max(self.highest, last)
         mean = size // len(rows) + limits.MESSAGE_OVERHEAD_BYTES
         self._bytes_mean = (self._bytes_mean + mean) // 2 if self._bytes_mean else mean
@@ -183,7 +177,8 @@ class PgHeld(PgReceiver):
     def give_window_back(self) -> None:
         """The front of the queue is in the database again."""
         unseen, seen = self.window.take_all()
-        self._reach = self._reach_then = self._reach_before = 0
+        self._reach = 0
+        self._floor.forget()
         self._came_count = self._taken_count = 0
         self.past.forget(unseen)
         self.past.forget(seen)

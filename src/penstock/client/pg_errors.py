@@ -9,15 +9,6 @@ from psycopg import errors
 
 from penstock.client.errors import ClientError, ConnectionLost, NotReserved, SetupMissing
 
-# The server goes, or we speak to one that may only be read: another connection may find a better one.
-GOING: Final = (
-    errors.AdminShutdown,
-    errors.CrashShutdown,
-    errors.CannotConnectNow,
-    errors.IdleSessionTimeout,
-    errors.ReadOnlySqlTransaction,
-    errors.InterfaceError,
-)
 # The server took the statement back, whole, in favour of another one: it can be tried again.
 TAKEN_BACK: Final = (errors.DeadlockDetected, errors.SerializationFailure)
 NOT_SET_UP: Final = (
@@ -35,7 +26,7 @@ class NotAttached(ClientError):
 def translated(error: psycopg.Error, is_lost: bool, schema: str) -> ClientError:
     """The error to raise in place of psycopg's."""
     text = str(error).strip()
-    if is_lost or isinstance(error, GOING):
+    if is_lost:
         return ConnectionLost(f"the connection to PostgreSQL was lost: {text}")
     if isinstance(error, NOT_SET_UP):
         return SetupMissing(f"{missing_text(schema)} ({text})")

@@ -18,9 +18,8 @@ SESSION_SETTINGS: Final = (
     b" set_config('search_path', 'pg_catalog, pg_temp', false)"
 )
 
-# A notification names one of those who wait. The others look a moment later, in case he is busy or gone: by then he has
-# taken what there was for him, and most of them find nothing to do anyway.
-SECONDS_FOR_THE_NAMED: Final = (0.01, 0.02)
+# The server speaks, but not for long, or not as one that can be written to: the next connection may lead to another.
+LOST_STATES: Final = ("08", "57P", "25006")
 
 
 def url_options(url: str) -> dict[str, Any]:
@@ -33,3 +32,10 @@ def url_options(url: str) -> dict[str, Any]:
             "PostgreSQL's libpq does not understand this URL: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with"
             " %25 for % in a password, and only parameters behind ? that libpq knows"
         ) from None
+
+
+def is_session_lost(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any], error: psycopg.Error) -> bool:
+    """Whether the connection is of no more use. Then nobody knows what became of the last statement."""
+    if connection.closed or connection.broken or isinstance(error, psycopg.InterfaceError):
+        return True
+    return (error.sqlstate or "").startswith(LOST_STATES)

@@ -20,8 +20,6 @@ DEFAULTS: dict[str, str] = {
 }
 # Longer than any of our statements takes; one that does would hold up all behind it.
 STATEMENT_S = 30
-# The server speaks, but not for long, or not as one that can be written to: the next connection may lead to another.
-LOST_STATES = ("08", "57P", "25006")
 
 
 def full_conninfo(url: str) -> str:
@@ -45,12 +43,6 @@ async def connect(conninfo: str) -> psycopg.AsyncConnection[Any]:
         await connection.close()
         raise
     return connection
-
-
-def is_lost(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any], error: psycopg.Error) -> bool:
-    """Whether the connection is of no more use; then nobody knows what became of the last statement."""
-    state = error.sqlstate or ""
-    return connection.closed or connection.broken or state.startswith(LOST_STATES)
 
 
 def one_line(error: BaseException) -> str:

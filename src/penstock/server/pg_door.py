@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -24,6 +25,7 @@ from penstock.backing.postgres_link import (
 )
 from penstock.call_all import call_all
 from penstock.errors import ChannelException
+from penstock.pg.participant import Participant
 from penstock.server.pg_lane import Rows
 from penstock.server.pg_put_lane import PutItem
 from penstock.server.pg_rows import taken_rows
@@ -32,10 +34,10 @@ if TYPE_CHECKING:
     from penstock.server.pg_link import ServerPgLink
 
 Run = Callable[[Callable[[], None]], None]
-# While nothing is found, the next looks come after these times; later ones when a count says that there is something.
-LADDER_S = (0.005, 0.025, 0.1, 0.5)
-# From this step on a put anywhere is to notify.
-WAITING_FROM_STEP = 2
+# So long this node may be without a connection before its reservations go back to all.
+GRACE_S = 5.0
+# The database is to notify after the second look in vain.
+SAYS_AFTER_S = 0.02
 
 
 class ServerDoor(PgDoor):
@@ -48,13 +50,10 @@ class ServerDoor(PgDoor):
         self.queue_id = queue_id
         self.receiver = receiver
         self._run = run
-        # The participant of this node; 0 = none yet. Its session may be gone.
-        self.number = 0
-        self.is_attached = False
+        # This node, among those who use the queue.
+        self.participant = Participant(name, "consumer", GRACE_S, SAYS_AFTER_S)
         # What puts notify on; "" = not known yet.
         self.channel = ""
-        # The database is to notify, as far as it was told.
-        self.is_waiting = False
         # Somebody else was named by a notification, and we look a moment later.
         self.is_look_planned = False
         self.is_closing = False
@@ -75,7 +74,6 @@ class ServerDoor(PgDoor):
         # Messages that somebody wants by number.
         self.numbers: list[int] = []
         self.is_asked = False
-        self._step = 0
         self._look_due = False
         # Who gets by hand, and who waits for quiet.
         self.getters: list[Answered] = []
@@ -206,7 +204,7 @@ class ServerDoor(PgDoor):
 
     def needs_number(self) -> bool:
         """Whether what is to be done is done in the name of this node's participant."""
-        if self.number:
+        if self.participant.number:
             return True
         return bool(self.getters or self.expired or self.numbers or (self.is_asked and self.receiver.is_wanted()))
 
@@ -225,8 +223,6 @@ class ServerDoor(PgDoor):
 
     def rows_came(self, rows: list[TakenRow], asked: int) -> None:
         self.ready = max(0, self.ready - len(rows))
-        if rows:
-            self._step = 0
         self.tell(lambda: self.receiver.rows_came(rows, asked))
 
     def numbers_came(self, rows: list[TakenRow]) -> None:
@@ -235,11 +231,13 @@ class ServerDoor(PgDoor):
 
     def looked_in_vain(self) -> bool:
         """Nothing was there: look again later. True when the database is to notify from now on."""
-        if self._step < len(LADDER_S):
+        now_s = self._link.now_s()
+        is_to_notify = self.participant.found_nothing(now_s)
+        pause_s = self.participant.next_look_s(now_s)
+        if pause_s < inf:
             self._look_due = True
-            self._link.loop.call_later(LADDER_S[self._step], self._look_again)
-            self._step += 1
-        return self._step > WAITING_FROM_STEP and not self.is_waiting
+            self._link.loop.call_later(pause_s, self._look_again)
+        return is_to_notify
 
     def _look_again(self) -> None:
         if self._look_due:
@@ -248,8 +246,8 @@ class ServerDoor(PgDoor):
                 self.ask()
 
     def look_now(self) -> None:
-        """There may be something: do not wait for the next step."""
-        self._step = 0
+        """There may be something: do not wait for the next look."""
+        self.participant.hinted()
         self._look_due = False
         if self.receiver.is_wanted():
             self.ask()
@@ -265,7 +263,7 @@ class ServerDoor(PgDoor):
 
     def session_lost(self) -> None:
         """The session that held this node's number is gone."""
-        self.is_attached = self.is_waiting = False
+        self.participant.lost()
         self.numbers.clear()
         self.release_waiting("the connection was lost")
         if not self.is_closing:

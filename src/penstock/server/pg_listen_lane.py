@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
-from penstock.pg.sessions import SECONDS_FOR_THE_NAMED
+from penstock.pg.participant import SWEEP_S, Chore, moment_s
+from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
-from penstock.server.pg_connect import is_lost, one_line
+from penstock.server.pg_connect import one_line
 from penstock.server.pg_lane import Connection, Lane
 from penstock.server.pg_work_lane import WorkLane
 
@@ -28,10 +28,8 @@ log = logging.getLogger("penstock.postgres")
 
 # How long it listens before it looks whether there is something else to do.
 LISTEN_S = 0.25
-COUNT_S = 1.0
-SEEN_S = 2.0
-# With some chance in it, so that nodes do not sweep together.
-SWEEP_S = 3.0
+COUNT_S = (1.0, 1.0)
+SEEN_S = (2.0, 2.0)
 # After a restart of the database nobody is seen at first: others are given the time to take up their numbers.
 FIRST_SWEEP_S = 4.0
 
@@ -59,28 +57,25 @@ class ListenLane(Lane):
         self._by_channel = {}
 
     async def serve(self, connection: Connection) -> None:
-        counted_s = seen_s = -1.0
-        sweep_s = self._now_s() + FIRST_SWEEP_S
+        count, seen = Chore(COUNT_S), Chore(SEEN_S)
+        sweep = Chore(SWEEP_S, self._now_s() + FIRST_SWEEP_S)
         while True:
             await self._listen(connection)
             async for notify in connection.notifies(timeout=LISTEN_S):
                 self._heard(notify.channel, notify.payload)
             now_s = self._now_s()
             duties: list[Callable[[Connection], Awaitable[None]]] = []
-            if now_s - counted_s >= COUNT_S:
-                counted_s = now_s
+            if count.is_due(now_s):
                 duties += [self._count, self._look_at_heads]
-            if now_s - seen_s >= SEEN_S:
-                seen_s = now_s
+            if seen.is_due(now_s):
                 duties.append(self._say_seen)
-            if now_s >= sweep_s:
-                sweep_s = now_s + SWEEP_S * (0.7 + 0.6 * random.random())  # noqa: S311
+            if sweep.is_due(now_s):
                 duties.append(self._sweep)
             for duty in duties:
                 try:
                     await duty(connection)
                 except psycopg.Error as error:
-                    if is_lost(connection, error):
+                    if is_session_lost(connection, error):
                         raise
                     log.warning("upkeep of PostgreSQL's queues: %s", one_line(error))
 
@@ -109,12 +104,12 @@ class ListenLane(Lane):
         door = self._by_channel.get(channel)
         if door is None or door.is_closed:
             return
-        if not number or number == str(door.number):
+        pause_s = moment_s(number, (str(door.participant.number),))
+        if not pause_s:
             door.look_now()
         elif not door.is_look_planned:
             door.is_look_planned = True
-            moment_s = random.uniform(*SECONDS_FOR_THE_NAMED)  # noqa: S311
-            asyncio.get_running_loop().call_later(moment_s, self._look_later, door)
+            asyncio.get_running_loop().call_later(pause_s, self._look_later, door)
 
     def _look_later(self, door: ServerDoor) -> None:
         door.is_look_planned = False
@@ -149,5 +144,5 @@ class ListenLane(Lane):
         if numbers:
             for number, is_known in await self.rows(connection, "seen", (list(numbers),)):
                 door = numbers[number]
-                if not is_known and door.number == number and door.is_attached:
+                if not is_known and door.participant.number == number and door.participant.is_attached:
                     self._work.number_lost(door)

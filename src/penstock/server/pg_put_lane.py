@@ -16,8 +16,9 @@ import psycopg
 
 from penstock import limits
 from penstock.backing.postgres_link import PutDone, PutRow
+from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
-from penstock.server.pg_connect import is_lost, one_line
+from penstock.server.pg_connect import one_line
 from penstock.server.pg_lane import Connection, Lane
 from penstock.server.pg_rows import put_parameters
 
@@ -131,7 +132,7 @@ class PutLane(Lane):
         try:
             ids = await self._send(connection, batch)
         except psycopg.Error as error:
-            if is_lost(connection, error):
+            if is_session_lost(connection, error):
                 raise
             # It was rolled back for certain.
             if error.sqlstate == QUEUE_IS_GONE:
@@ -149,7 +150,7 @@ class PutLane(Lane):
             try:
                 ids = await self._send(connection, batch) if error.sqlstate == QUEUE_IS_GONE else None
             except psycopg.Error as again:
-                if is_lost(connection, again):
+                if is_session_lost(connection, again):
                     raise
                 error, ids = again, None
             if ids is None:

@@ -19,8 +19,9 @@ from psycopg.conninfo import make_conninfo
 from penstock import limits
 from penstock.backing.postgres_link import unavailable
 from penstock.errors import ChannelException, resource_locked
+from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
-from penstock.server.pg_connect import connect, is_lost, one_line
+from penstock.server.pg_connect import connect, one_line
 from penstock.server.pg_lane import Connection, Rows
 
 # What was found, or why nothing could be.
@@ -92,7 +93,9 @@ class Questions:
                 cursor = await connection.execute(self._statements[statement], parameters, binary=True)
                 return await cursor.fetchall()
             except (psycopg.Error, OSError) as error:
-                is_gone = connection is None or not isinstance(error, psycopg.Error) or is_lost(connection, error)
+                is_gone = (
+                    connection is None or not isinstance(error, psycopg.Error) or is_session_lost(connection, error)
+                )
                 if is_gone and connection is not None:
                     self._in_use.discard(connection)
                     await _close(connection)

@@ -17,8 +17,9 @@ import psycopg
 
 from penstock import limits
 from penstock.call_all import call_all
+from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
-from penstock.server.pg_connect import is_lost, one_line
+from penstock.server.pg_connect import one_line
 from penstock.server.pg_lane import Connection, Lane
 from penstock.server.pg_put_lane import QUEUE_IS_GONE
 from penstock.server.pg_rows import taken_rows
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.postgres")
 
-# So long this node may be without a connection before its reservations go back to all.
-GRACE_S = 5.0
 # After a statement that failed, without the connection having been lost.
 PAUSE_S = 1.0
 
@@ -72,8 +71,8 @@ class WorkLane(Lane):
     def forget(self, door: ServerDoor) -> None:
         """The queue is gone."""
         self._busy.pop(door, None)
-        if self._attached.pop(door, door) is None and door.is_attached:
-            self._leaving.append(door.number)
+        if self._attached.pop(door, door) is None and door.participant.is_attached:
+            self._leaving.append(door.participant.number)
             self.wake()
         door.release_waiting("the queue was deleted")
 
@@ -91,7 +90,9 @@ class WorkLane(Lane):
 
     def numbers(self) -> dict[int, ServerDoor]:
         """Of this node, also those whose session is just being made again: they are alive."""
-        return {door.number: door for door in self._attached if door.number and not door.is_closed}
+        return {
+            door.participant.number: door for door in self._attached if door.participant.number and not door.is_closed
+        }
 
     def number_lost(self, door: ServerDoor) -> None:
         """The database took this node for gone."""
@@ -125,7 +126,7 @@ class WorkLane(Lane):
 
     async def _serve_door(self, connection: Connection, door: ServerDoor) -> None:
         try:
-            if not door.is_attached and door.needs_number():
+            if not door.participant.is_attached and door.needs_number():
                 await self._attach(connection, door)
             if not door.is_closed:
                 await self._settle(connection, door)
@@ -140,11 +141,11 @@ class WorkLane(Lane):
             quiet, door.quiet = door.quiet, []
             call_all(quiet)
         except psycopg.Error as error:
-            if is_lost(connection, error):
+            if is_session_lost(connection, error):
                 raise
             if error.sqlstate == QUEUE_IS_GONE:
                 # Dropped by somebody else: it is made again when this node attaches to it.
-                door.is_attached = False
+                door.participant.is_attached = False
                 self.add(door)
                 return
             log.error("PostgreSQL has refused work for queue %s: %s", ascii(door.name), one_line(error))
@@ -155,19 +156,17 @@ class WorkLane(Lane):
                 self.add(door)
 
     async def _attach(self, connection: Connection, door: ServerDoor) -> None:
-        again = door.number or None
-        number = await self._value(connection, "attach", (door.name, "consumer", GRACE_S, again))
-        if again is not None and number == again:
+        again = door.participant.number
+        number = await self._value(connection, "attach", door.participant.attach_parameters())
+        if again and number == again:
             await self._give_back_others(connection, door)
-        elif again is not None:
+        elif again:
             log.warning("queue %s: this node was away for too long, its messages went to others", ascii(door.name))
             door.seen.clear()
             door.unseen.clear()
             # The old number's lock, if this is the session that had it.
             await self.rows(connection, "detach", (again,))
-        door.number = number
-        door.is_attached = True
-        door.is_waiting = False
+        door.participant.attached(number)
         self._attached[door] = None
 
     async def _give_back_others(self, connection: Connection, door: ServerDoor) -> None:
@@ -175,27 +174,27 @@ class WorkLane(Lane):
         known = [*door.receiver.held_ids(), *door.seen, *door.unseen]
         for ids in door.finalized.values():
             known.extend(ids)
-        door.ready += len(await self.rows(connection, "give_back_others", (door.name, known, door.number)))
+        door.ready += len(await self.rows(connection, "give_back_others", (door.name, known, door.participant.number)))
 
     async def _settle(self, connection: Connection, door: ServerDoor) -> None:
         while door.finalized:
             note, ids = next(iter(door.finalized.items()))
             some = ids[: limits.PG_SETTLE_IDS_MAX]
-            await self.rows(connection, "finalize_count", (door.name, some, note, door.number))
+            await self.rows(connection, "finalize_count", (door.name, some, note, door.participant.number))
             del ids[: len(some)]
             if not ids:
                 del door.finalized[note]
         for ids, seen in ((door.seen, True), (door.unseen, False)):
             while ids:
                 some = ids[: limits.PG_SETTLE_IDS_MAX]
-                given = await self._value(connection, "requeue_count", (door.name, some, door.number, seen))
+                given = await self._value(connection, "requeue_count", (door.name, some, door.participant.number, seen))
                 del ids[: len(some)]
                 door.ready += given
 
     async def _reserve(self, connection: Connection, door: ServerDoor) -> None:
         expired, door.expired = door.expired, []
         if expired:
-            found = await self.rows(connection, "reserve_ids", (door.name, expired, door.number))
+            found = await self.rows(connection, "reserve_ids", (door.name, expired, door.participant.number))
             door.rows_came(taken_rows(found), len(expired))
         await self._reserve_numbers(connection, door)
         if door.is_purging:
@@ -211,29 +210,31 @@ class WorkLane(Lane):
             return
         door.is_asked = False
         try:
-            parameters = (door.name, count, door.number, receiver.refill_floor())
+            parameters = (door.name, count, door.participant.number, receiver.refill_floor())
             rows = taken_rows(await self.rows(connection, "reserve_rows", parameters))
         except psycopg.Error:
             door.getters.extend(getters)
             raise
         door.rows_came(rows, count)
         call_all([partial(answered, None) for answered in getters])
-        if not rows and receiver.is_wanted():
-            if door.looked_in_vain():
-                await self.rows(connection, "set_waiting", (door.number, True))
-                door.is_waiting = True
-        elif rows and door.is_waiting:
-            await self.rows(connection, "set_waiting", (door.number, False))
-            door.is_waiting = False
+        if rows:
+            is_told = door.participant.found(asyncio.get_running_loop().time())
+        else:
+            is_told = receiver.is_wanted() and door.looked_in_vain()
+        if is_told:
+            await self.rows(connection, "set_waiting", (door.participant.number, not rows))
+            door.participant.told_waiting(not rows)
 
     async def _reserve_numbers(self, connection: Connection, door: ServerDoor) -> None:
         numbers, door.numbers = door.numbers, []
         if numbers and not door.is_purging:
-            door.numbers_came(taken_rows(await self.rows(connection, "reserve_ids", (door.name, numbers, door.number))))
+            door.numbers_came(
+                taken_rows(await self.rows(connection, "reserve_ids", (door.name, numbers, door.participant.number)))
+            )
 
     async def _detach(self, connection: Connection, door: ServerDoor) -> None:
-        if door.number:
-            await self.rows(connection, "detach", (door.number,))
+        if door.participant.number:
+            await self.rows(connection, "detach", (door.participant.number,))
         door.is_closed = True
         self._attached.pop(door, None)
         door.release_waiting("the queue was closed")

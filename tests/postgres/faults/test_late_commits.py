@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from penstock.backing import postgres_held
+from penstock.pg import floor
 from tests.interop.deadline import wait_until
 from tests.server.pika_clients import consume
 from tests.server.postgres_nodes import POSTGRES, Nodes, nodes_on
@@ -27,7 +27,7 @@ def test_a_message_that_commits_late_comes_before_what_its_publisher_puts_next(
     nodes: Nodes, ordering: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is, it is not later than that.
-    monkeypatch.setattr(postgres_held, "FLOOR_AGE_S", 3600.0)
+    monkeypatch.setattr(floor, "REACH_AGE_S", 3600.0)
     nodes.sql.execute("SELECT penstock.use_queue('q', %s)", (ordering,))
     channel = nodes.channel(nodes.start())
     channel.queue_declare("q", durable=True, arguments=POSTGRES)

@@ -1,18 +1,13 @@
 """A consumer on PostgreSQL: a connection of its own, which is its proof of life, and which hears the queue's channel.
 
-Owns the connection, the participant's number, and what it knows about the head of the queue. What a cancelled call
-had reserved already is kept, and is what the next one gets.
-
-Waiting: say that we wait, look once more, then sleep until a notification, a rung of the ladder, the next message that
-falls due, or the deadline. Who was busy since keeps saying that it waits for a second, so that one who is woken by
-every single message does not say it every time.
+When to attach, look, wait and sweep is decided by `penstock.pg.participant` and `penstock.pg.floor`; here is the I/O.
+What a cancelled call had reserved already is kept, and is what the next one gets.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from random import uniform
 from typing import Any, Final
 
 from penstock.client.aio.driver import AsyncConsumerDriver, ConsumerOptions
@@ -20,15 +15,14 @@ from penstock.client.aio.pg_link import AsyncPgLink
 from penstock.client.aio.pg_nap import AsyncPgNap
 from penstock.client.aio.waiting import Lock, monotonic, to_the_end
 from penstock.client.errors import ClientError, Closed, NotReserved
-from penstock.client.floor import Floor
 from penstock.client.message import Message
 from penstock.client.pg_errors import NotAttached
 from penstock.client.pg_rows import EXPIRED_COLUMN, finalized, id_array, reserved
+from penstock.pg.floor import Floor, RecentLooks
+from penstock.pg.participant import SWEEP_S, Chore, Participant
 
 # How long a consumer that finds something at every look is still said to wait.
 SECONDS_STILL_WAITING: Final = 1.0
-# Between two sweeps of one consumer: it returns what the dead had reserved.
-SECONDS_BETWEEN_SWEEPS: Final = (2.0, 4.0)
 # What the history says about messages that nobody wanted in time.
 NOTE_OF_EXPIRED: Final = "expired"
 
@@ -43,17 +37,13 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         self._link = link
         self._session_link = session_link
         self._lock = Lock()
-        self._participant: str | None = None
+        self._participant = Participant(queue, "consumer", stays_s=SECONDS_STILL_WAITING)
         # Name and address, as rows that we reserve say it.
         self._who: tuple[str | None, str | None] = (None, None)
         self._generation = -1
         self._is_closed = False
-        self._floor = Floor()
-        # Whether puts are to notify us; since when, and when we last really waited.
-        self._is_waiting = False
-        self._waiting_since_s = 0.0
-        self._waited_at_s = 0.0
-        self._sweep_at_s = 0.0
+        self._floor = Floor(RecentLooks())
+        self._sweep = Chore(SWEEP_S)
         # Reserved, and not yet given to anybody.
         self._found: deque[Message] = deque()
         # Reserved by answers that came, and not settled: what else is ours in the database, we have never heard of.
@@ -62,7 +52,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
     @property
     def number(self) -> str:
         """Of the participant, as notifications name it; "" when there is none."""
-        return self._participant or ""
+        return str(self._participant.number or "")
 
     async def attach(self) -> None:
         """Be counted among the queue's consumers, and hear its channel; again after the connection was lost."""
@@ -85,14 +75,14 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             return []
         if await self.begin_to_wait():
             messages = await self._look(count)
-        nap = AsyncPgNap(self._link, [self.queue], self._waiting_since_s)
+        nap = AsyncPgNap(self._link, [self.queue], self._participant.empty_since_s or 0.0)
         while not messages and monotonic() < deadline_s:
             if await nap.take(min(deadline_s, self._floor.walk_at_s), [self.number]):
-                self._floor.forget()
+                self._floor.look_at_all()
             # Meanwhile somebody may have closed us, or we had to attach anew.
             await self.begin_to_wait()
             messages = await self._look(count, is_waiting=True)
-        self._waited_at_s = monotonic()
+        self._participant.waited(monotonic())
         return messages
 
     async def finalize(self, ids: Sequence[str], note: str | None) -> list[str]:
@@ -102,7 +92,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         await self.attach()
         if id_array([message.id]) == "{}":
             return None
-        parameters = (self.queue, message.id, note, self._participant)
+        parameters = (self.queue, message.id, note, self._participant.number)
         try:
             rows = await self._free_link().rows("finalize_one", parameters)
         except NotReserved:
@@ -118,8 +108,8 @@ class AsyncPgConsumer(AsyncConsumerDriver):
 
     async def requeue(self, ids: Sequence[str], delay_s: float | None, note: str | None) -> list[str]:
         await self.attach()
-        self._floor.forget()
-        parameters = (self.queue, id_array(ids), self._participant, delay_s, note)
+        self._floor.look_at_all()
+        parameters = (self.queue, id_array(ids), self._participant.number, delay_s, note)
         given_back = await self._free_link().values("requeue", parameters)
         self._known.difference_update(ids)
         return given_back
@@ -129,7 +119,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
 
     async def kick(self, count: int) -> int:
         await self.attach()
-        self._floor.forget()
+        self._floor.look_at_all()
         kicked: int = await self._free_link().value("kick", (self.queue, str(count)))
         return kicked
 
@@ -142,7 +132,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         self._is_closed = True
         try:
             if self._link.is_connected and self._link.generation == self._generation:
-                await self._link.rows("detach", (self._participant,))
+                await self._link.rows("detach", (self._participant.number,))
         except ClientError:
             # Then the connection is gone, and what was reserved goes back as that of the dead.
             pass
@@ -152,23 +142,20 @@ class AsyncPgConsumer(AsyncConsumerDriver):
     async def begin_to_wait(self) -> bool:
         """Say that we wait, so that whoever puts a message notifies; False when that was said before."""
         await self.attach()
-        if self._is_waiting:
+        if not self._participant.found_nothing(monotonic()):
             return False
-        await self._free_link().rows("set_waiting", (self._participant, True))
-        self._waiting_since_s = monotonic()
-        self._is_waiting = True
+        await self._free_link().rows("set_waiting", (self._participant.number, True))
+        self._participant.told_waiting(True)
         return True
 
     async def sweep_if_due(self) -> None:
         """Now and then, look after what the dead have left."""
-        now_s = monotonic()
-        if now_s < self._sweep_at_s:
+        if not self._sweep.is_due(monotonic()):
             return
-        self._sweep_at_s = now_s + uniform(*SECONDS_BETWEEN_SWEEPS)  # noqa: S311
-        rows = await self._free_link().rows("seen_and_sweep", (self._participant,))
+        rows = await self._free_link().rows("seen_and_sweep", (self._participant.number,))
         is_attached, woken, _ = rows[0]
         if woken:
-            self._floor.forget()
+            self._floor.look_at_all()
         if not is_attached:
             # Somebody has dropped the queue, or taken us for dead. What we reserve now would not stay ours.
             await self._attach_anew()
@@ -179,31 +166,30 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         await self.attach()
 
     async def _attach(self, generation: int) -> bool:
-        number = await self._link.value("attach", (self.queue, "consumer", 0.0, self._participant))
-        if str(number) != self._participant:
+        if not self._participant.attached(await self._link.value("attach", self._participant.attach_parameters())):
             # What the old number had reserved is not ours any more.
             self._found.clear()
             self._known.clear()
-        self._participant = str(number)
         if generation > 1:
             # Reserved by an answer that was lost: nobody else would get it as long as we live.
-            await self._link.rows("give_back_others", (self.queue, id_array(list(self._known)), self._participant))
+            await self._link.rows(
+                "give_back_others", (self.queue, id_array(list(self._known)), self._participant.number)
+            )
         self.channel = await self._link.value("channel_of", (self.queue,))
         await self._link.listen(self.channel)
         name, address = (await self._link.rows("who_am_i"))[0]
         self._who = (name, address)
-        self._floor.forget()
-        self._is_waiting = False
-        self._sweep_at_s = 0.0
+        self._floor.look_at_all()
+        self._sweep = Chore(SWEEP_S)
         self._generation = generation
         return True
 
     async def _stop_waiting_if_busy(self, messages: list[Message]) -> None:
-        if not self._is_waiting or monotonic() - self._waited_at_s < SECONDS_STILL_WAITING:
+        if not self._participant.found(monotonic()):
             return
-        self._is_waiting = False
+        self._participant.told_waiting(False)
         try:
-            await self._free_link().rows("set_waiting", (self._participant, False))
+            await self._free_link().rows("set_waiting", (self._participant.number, False))
         except BaseException:
             # The caller does not get them now.
             self._found.extendleft(reversed(messages))
@@ -233,11 +219,11 @@ class AsyncPgConsumer(AsyncConsumerDriver):
                 rows = await self._reserve(count, 0)
             if not rows or await self._keep(rows):
                 return bool(rows)
-            await self._link.rows("finalize_expired", (NOTE_OF_EXPIRED, self.queue, self._participant))
+            await self._link.rows("finalize_expired", (NOTE_OF_EXPIRED, self.queue, self._participant.number))
 
     async def _reserve(self, count: int, floor: int) -> list[tuple[Any, ...]]:
         started_s = monotonic()
-        parameters = (self.queue, str(count), self._participant, self._lease_s, str(floor))
+        parameters = (self.queue, str(count), self._participant.number, self._lease_s, str(floor))
         rows = await self._link.rows("reserve", parameters)
         if floor == 0:
             self._floor.walked(started_s, monotonic())
@@ -249,8 +235,8 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         await self.sweep_if_due()
         started_s = monotonic()
         floor = self._floor.value(started_s)
-        settle = (self.queue, id_array(ids), note, self._participant)
-        reserve = (self.queue, str(count), self._participant, self._lease_s, str(floor))
+        settle = (self.queue, id_array(ids), note, self._participant.number)
+        reserve = (self.queue, str(count), self._participant.number, self._lease_s, str(floor))
         rows = await self._link.rows("finalize_and_reserve", (*settle, *reserve, str(len(ids))))
         self._known.difference_update(ids)
         if floor == 0:
@@ -263,19 +249,20 @@ class AsyncPgConsumer(AsyncConsumerDriver):
 
     async def _keep(self, rows: list[tuple[Any, ...]]) -> bool:
         """Keep what was reserved until somebody takes it; False when all of it was too old and is gone now."""
-        self._floor.taken(min(row[0] for row in rows))
+        ids = [row[0] for row in rows]
+        self._floor.taken(min(ids), max(ids))
         old = [str(row[0]) for row in rows if row[EXPIRED_COLUMN]]
         fresh = [reserved(self.queue, row, *self._who) for row in rows if not row[EXPIRED_COLUMN]]
         self._found.extend(fresh)
         # Not the old ones: nobody will settle them if the connection breaks here, so they have to go back.
         self._known.update([one.id for one in fresh])
         if old:
-            await self._link.rows("finalize", (self.queue, id_array(old), NOTE_OF_EXPIRED, self._participant))
+            await self._link.rows("finalize", (self.queue, id_array(old), NOTE_OF_EXPIRED, self._participant.number))
         return len(old) < len(rows)
 
     async def _settle(self, verb: str, ids: Sequence[str], detail: str | float | None) -> list[str]:
         await self.attach()
-        done = await self._free_link().values(verb, (self.queue, id_array(ids), detail, self._participant))
+        done = await self._free_link().values(verb, (self.queue, id_array(ids), detail, self._participant.number))
         if verb != "touch":
             self._known.difference_update(ids)
         return done

@@ -7,7 +7,6 @@ has to attach anew on a new connection, and tells them apart by `generation`.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from random import uniform
 from typing import Any, Final
 
 import psycopg
@@ -16,7 +15,8 @@ from psycopg import AsyncConnection, sql
 from penstock.client.aio.waiting import Lock, monotonic
 from penstock.client.errors import Closed, ConnectionLost
 from penstock.client.pg_errors import TAKEN_BACK, translated
-from penstock.pg.sessions import SECONDS_FOR_THE_NAMED, SESSION_SETTINGS, url_options
+from penstock.pg.participant import moment_s
+from penstock.pg.sessions import SESSION_SETTINGS, is_session_lost, url_options
 from penstock.pg.statements import Statements
 
 # What the URL does not say itself. A peer that is gone without a word is noticed within a minute, by either side.
@@ -117,23 +117,22 @@ class AsyncPgLink:
         """
         connection = self._here()
         self.listeners += 1
-        is_told = is_meant = False
+        is_told = False
         end_s = monotonic() + seconds
         try:
-            while not is_meant:
-                is_heard = False
-                async for notify in connection.notifies(timeout=max(0.0, end_s - monotonic()), stop_after=1):
-                    is_heard = True
-                    is_meant = is_meant or not notify.payload or notify.payload in names
-                if not is_heard:
-                    break
+            while True:
+                heard = connection.notifies(timeout=max(0.0, end_s - monotonic()), stop_after=1)
+                moments_s = [moment_s(notify.payload, names) async for notify in heard]
+                if not moments_s:
+                    return is_told
+                if 0.0 in moments_s:
+                    return True
                 is_told = True
-                end_s = min(end_s, monotonic() + uniform(*SECONDS_FOR_THE_NAMED))  # noqa: S311
+                end_s = min(end_s, monotonic() + min(moments_s))
         except psycopg.Error as error:
             raise await self._given_up(connection, error) from error
         finally:
             self.listeners -= 1
-        return is_told
 
     async def close(self) -> None:
         """Close the connection, if there is one."""
@@ -154,7 +153,7 @@ class AsyncPgLink:
         """The error to raise. A connection that is of no use any more is closed."""
         if self._is_closed:
             return Closed("the session is closed")
-        better = translated(error, connection.closed, self._statements.schema)
+        better = translated(error, is_session_lost(connection, error), self._statements.schema)
         if isinstance(better, ConnectionLost) and self._connection is connection:
             self._connection = None
             await connection.close()

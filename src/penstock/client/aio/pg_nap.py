@@ -1,6 +1,6 @@
 """One wait on a connection that listens: the naps between looks.
 
-A nap ends with a notification, at the next rung of the ladder, when a message falls due, or at the deadline. What is
+A nap ends with a notification, when it is time for the next look, when a message falls due, or at the deadline. What is
 due comes back here, too: scheduled messages become ready, and those whose lease has run out.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.client.aio.pg_link import AsyncPgLink
 from penstock.client.aio.waiting import monotonic
-from penstock.client.ladder import LAST_RUNG_S, Ladder
+from penstock.pg.participant import LATER_LOOKS_S, soon_s
 
 # What is due but locked: somebody else is about to make it ready.
 SECONDS_FOR_OTHERS: Final = 0.05
@@ -25,7 +25,7 @@ class AsyncPgNap:
     def __init__(self, link: AsyncPgLink, queues: list[str], since_s: float) -> None:
         self._link = link
         self._queues = queues
-        self._ladder = Ladder(since_s)
+        self._since_s = since_s
         # When a message falls due, and until when we believe that: a notification may be about an earlier one.
         self._due_at_s: float | None = None
         self._asked_at_s = 0.0
@@ -39,8 +39,8 @@ class AsyncPgNap:
             now_s = monotonic()
             self._due_at_s = None if due_s is None else now_s + due_s
             self._asked_at_s = now_s
-            self._ask_at_s = now_s + LAST_RUNG_S
-        pause_s = min(self._ladder.pause_s(now_s), self._ask_at_s - now_s, deadline_s - now_s)
+            self._ask_at_s = now_s + LATER_LOOKS_S
+        pause_s = min(soon_s(self._since_s, now_s), self._ask_at_s - now_s, deadline_s - now_s)
         if self._due_at_s is not None:
             if self._due_at_s <= now_s:
                 self._ask_at_s = 0.0

@@ -12,6 +12,7 @@ from penstock.client.aio.waiting import Lock, to_the_end
 from penstock.client.errors import ClientError, Closed
 from penstock.client.message import Message
 from penstock.client.pg_rows import put_message
+from penstock.pg.participant import Participant
 
 
 class AsyncPgProducer(AsyncProducerDriver):
@@ -21,8 +22,8 @@ class AsyncPgProducer(AsyncProducerDriver):
         self._queue = queue
         self._link = link
         self._lock = Lock()
-        # Our number among the participants, and the connection that holds its lock.
-        self._participant: str | None = None
+        self._participant = Participant(queue, "producer")
+        # The connection that holds the participant's lock.
         self._generation = -1
         self._is_closed = False
 
@@ -57,14 +58,13 @@ class AsyncPgProducer(AsyncProducerDriver):
         self._is_closed = True
         if self._link.is_connected and self._link.generation == self._generation:
             try:
-                await self._link.rows("detach", (self._participant,))
+                await self._link.rows("detach", (self._participant.number,))
             except ClientError:
                 # Then the connection is gone, and with it what kept us counted.
                 return
 
     async def _attach(self, generation: int) -> bool:
-        number = await self._link.value("attach", (self._queue, "producer", 0.0, self._participant))
-        self._participant = str(number)
+        self._participant.attached(await self._link.value("attach", self._participant.attach_parameters()))
         self._generation = generation
         return True
 

@@ -13,6 +13,7 @@ from penstock.client.pg_rows import put_message
 from penstock.client.sync.driver import ProducerDriver
 from penstock.client.sync.pg_link import PgLink
 from penstock.client.sync.waiting import Lock, to_the_end
+from penstock.pg.participant import Participant
 
 
 class PgProducer(ProducerDriver):
@@ -22,8 +23,8 @@ class PgProducer(ProducerDriver):
         self._queue = queue
         self._link = link
         self._lock = Lock()
-        # Our number among the participants, and the connection that holds its lock.
-        self._participant: str | None = None
+        self._participant = Participant(queue, "producer")
+        # The connection that holds the participant's lock.
         self._generation = -1
         self._is_closed = False
 
@@ -58,14 +59,13 @@ class PgProducer(ProducerDriver):
         self._is_closed = True
         if self._link.is_connected and self._link.generation == self._generation:
             try:
-                self._link.rows("detach", (self._participant,))
+                self._link.rows("detach", (self._participant.number,))
             except ClientError:
                 # Then the connection is gone, and with it what kept us counted.
                 return
 
     def _attach(self, generation: int) -> bool:
-        number = self._link.value("attach", (self._queue, "producer", 0.0, self._participant))
-        self._participant = str(number)
+        self._participant.attached(self._link.value("attach", self._participant.attach_parameters()))
         self._generation = generation
         return True
 
