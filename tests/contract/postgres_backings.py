@@ -16,7 +16,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.backing.postgres_link import Answered, Looked, PgDoor, PgLink, PgReceiver, Purged, PutDone, PutRow
+from penstock.backing.backing_queue import Answered, Purged
+from penstock.backing.postgres_link import Looked, PgDoor, PgLink, PgReceiver, PutDone, PutRow
 from penstock.backing.postgres_queues import PgBackingQueues
 from penstock.broker.postgres_facts import WirePropertyFacts
 from penstock.clock import SystemClock

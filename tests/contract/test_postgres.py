@@ -11,9 +11,10 @@ import pytest
 
 from penstock import limits
 from penstock.backing import outcomes
+from penstock.backing.backing_queue import Answered, Purged
 from penstock.backing.postgres_envelopes import WHOLE, PgEnvelopes
 from penstock.backing.postgres_held import IDLE_S, LAST_S, PgHeld
-from penstock.backing.postgres_link import Answered, Looked, PgDoor, PgUnavailable, Purged, PutDone, PutRow, TakenRow
+from penstock.backing.postgres_link import Looked, PgDoor, PgUnavailable, PutDone, PutRow, TakenRow
 from penstock.broker.postgres_facts import WirePropertyFacts
 from penstock.clock import ManualClock
 from penstock.message import Envelope, body_bytes

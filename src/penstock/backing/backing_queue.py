@@ -47,6 +47,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_NONE
+from penstock.errors import ChannelException
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
 
 # Decides on a message's props (None for a message without any): True = go on, False = stop here.
@@ -57,6 +58,10 @@ EntryVisitor = Callable[[int, Entry], None]
 FoldVisitor = Callable[[int, Entry, bool], bool]
 # Work to be done on the queue's own thread, on its own backing.
 BackingWork = Callable[["BackingQueue"], None]
+# A verb was done; or why not.
+Answered = Callable[[ChannelException | None], None]
+# How many messages were removed; or 0, and why not.
+Purged = Callable[[int, ChannelException | None], None]
 # Hands work to the queue's owner from any thread: (name of the implementation, work). See `invoke`.
 AsyncCallback = Callable[[str, BackingWork], None]
 
@@ -125,6 +130,35 @@ class BackingQueue(ABC):
     def is_congested(self) -> bool:
         """More was published than can be taken in at present: publishers are to wait."""
         return False
+
+    # --- what a database answers later. Where the node itself has the messages, all of it is done at once. ---------
+
+    def is_made(self) -> bool:
+        """Whether the queue is known to be there."""
+        return True
+
+    def make(self, done: Answered) -> None:
+        """Have the queue made, if nobody has seen to that yet."""
+        done(None)
+
+    def count(self, done: Answered) -> None:
+        """Count anew what others may have changed, with everything that was published here before."""
+        done(None)
+
+    def ask_once(self, done: Answered) -> None:
+        """Have one message ready soon, for somebody who gets it by hand; `done` is called when it was tried."""
+        done(None)
+
+    def purge_all(self, done: Purged) -> None:
+        """Remove what is ready, on all nodes; how much that was is known when `done` is called."""
+        done(self.purge(), None)
+
+    def drop_rows(self, done: Answered) -> None:
+        """Remove the queue from the database, before it is deleted here."""
+        done(None)
+
+    def leave_rows(self) -> None:
+        """Have the deletion that follows leave the database alone."""
 
     @abstractmethod
     def terminate(self) -> bytes:

@@ -35,10 +35,12 @@ from penstock.backing.backing_queue import (
     NOT_DELIVERED,
     TIMEOUT_NONE,
     TIMEOUT_TIMED,
+    Answered,
     BackingQueue,
     EntryVisitor,
     FoldVisitor,
     PropsPredicate,
+    Purged,
 )
 from penstock.backing.outcomes import (
     ACKED,
@@ -55,7 +57,7 @@ from penstock.backing.outcomes import (
 )
 from penstock.backing.postgres_envelopes import PgEnvelopes
 from penstock.backing.postgres_held import PgHeld
-from penstock.backing.postgres_link import Answered, PgDoor, Purged, PutRow
+from penstock.backing.postgres_link import PgDoor, PutRow
 from penstock.backing.postgres_looks import Shown
 from penstock.call_all import call_all
 from penstock.errors import ChannelException
@@ -127,14 +129,12 @@ class PgBackingQueue(BackingQueue):
         return self._door.is_congested()
 
     def ask_once(self, done: Answered) -> None:
-        """Have one message in the window soon, for somebody who gets it by hand; `done` is called when it was tried."""
         self._door.ask_once(done)
 
     def is_made(self) -> bool:
         return self._is_made
 
     def make(self, done: Answered) -> None:
-        """Have the queue in the database, if nobody has seen to that yet."""
         if self._is_made:
             done(None)
             return
@@ -148,17 +148,14 @@ class PgBackingQueue(BackingQueue):
         call_all([partial(done, error) for done in makers])
 
     def count(self, done: Answered) -> None:
-        """Count anew what others may have changed, with everything that was published here before."""
         self._door.count(done)
 
     def purge_all(self, done: Purged) -> None:
-        """Remove what is ready, here and in the database; what was purged is known when `done` is called."""
         self._held.give_window_back()
         self._held.looks.forget()
         self._door.purge(done)
 
     def drop_rows(self, done: Answered) -> None:
-        """Remove the queue from the database, before it is deleted here."""
         if self._is_left:
             done(None)
             return
@@ -172,8 +169,8 @@ class PgBackingQueue(BackingQueue):
         call_all([partial(done, error) for done in droppers])
 
     def leave_rows(self) -> None:
-        """Have the deletion that follows leave the database alone. Nobody knows what became of what was put."""
         self._is_left = True
+        # Nobody knows what became of what was put.
         owed = list(self._owed)
         self._owed.clear()
         try:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+from penstock.backing.backing_queue import Answered, Purged
 from penstock.errors import ChannelException
 
 # A row to be put: payload, exchange, routing key, properties, expiry in wall-clock ms (-1 = never), deliveries so far.
@@ -35,10 +36,6 @@ PutRow = tuple[bytes, str, str, bytes, int, int]
 TakenRow = tuple[int, int, int, str | None, str | None, bytes | None, bytes, int]
 # What became of a put: ids, or None when it is not there for certain.
 PutDone = Callable[[list[int] | None], None]
-# It was done; or why not.
-Answered = Callable[[ChannelException | None], None]
-# How many messages were removed; or 0, and why not.
-Purged = Callable[[int, ChannelException | None], None]
 # What was found; nothing also when the database cannot be asked.
 Looked = Callable[[list[TakenRow]], None]
 

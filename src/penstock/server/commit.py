@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.backing.postgres import PgBackingQueue
 from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.errors import precondition_failed
@@ -183,7 +182,7 @@ class Commit(Settling):
 
     def _publish_entries(self, held: HeldEntries) -> None:
         queues = [queue for queue in held.queues if not queue.deleted]
-        if not queues or any(queue.intake is not None or _is_in_postgres(queue) for queue in queues):
+        if not queues or any(queue.intake is not None or queue.backing.IS_REMOTE for queue in queues):
             for envelope, body, _ in held.entries:
                 self._publish(held.route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
             return
@@ -194,7 +193,7 @@ class Commit(Settling):
     def _publish(self, route: PublishRoute, prepared: Prepared, bodies: list[bytes]) -> None:
         """What goes to PostgreSQL is on its way then, also within one transaction there."""
         count = len(prepared.queues)
-        if any(_is_in_postgres(queue) for queue in prepared.queues):
+        if any(queue.backing.IS_REMOTE for queue in prepared.queues):
             for body in bodies:
                 self._publisher.publish_now(route, prepared, [body], AwaitedPut(count, self._outcome))
             return
@@ -238,10 +237,6 @@ def _both(outcome: Outcome, on_disk: WhenDurable | None, answer: Callable[[bool]
             answer(is_safe)
 
     outcome.then(put)
-
-
-def _is_in_postgres(queue: Queue) -> bool:
-    return isinstance(queue.backing, PgBackingQueue)
 
 
 def _targets(held: HeldPublish) -> list[Queue]:

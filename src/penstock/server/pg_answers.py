@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.backing.postgres import PgBackingQueue
 from penstock.backing.postgres_link import unavailable
 from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
@@ -80,7 +79,7 @@ class PgWait:
 def when_made(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> None:
     """Go on when the database has a queue that was declared just now. If it cannot have it, it is not declared."""
     backing = queue.backing
-    if not isinstance(backing, PgBackingQueue) or backing.is_made():
+    if backing.is_made():
         go_on()
         return
     vhost = channel.connection.vhost
@@ -97,28 +96,22 @@ def when_made(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> None:
 
 def count_anew(queue: Queue, done: Callable[[ChannelException | None], None]) -> None:
     """Call `done` when the queue's count is right: others may have a hand in one that is in PostgreSQL."""
-    if isinstance(queue.backing, PgBackingQueue) and not queue.crashed:
-        queue.backing.count(done)
-    else:
+    if queue.crashed:
         done(None)
+    else:
+        queue.backing.count(done)
 
 
 def when_counted(channel: Channel, index: int, queue: Queue | None, go_on: GoOn) -> None:
     """Go on when the messages of a queue in PostgreSQL are counted; at once for any other queue."""
-    backing = None if queue is None or queue.crashed else queue.backing
-    if queue is not None and isinstance(backing, PgBackingQueue):
-        PgWait(channel, index, queue, go_on).begin(2 * limits.PG_QUESTION_S, backing.count)
-    else:
+    if queue is None or queue.crashed:
         go_on()
+    else:
+        PgWait(channel, index, queue, go_on).begin(2 * limits.PG_QUESTION_S, queue.backing.count)
 
 
 def when_dropped(channel: Channel, index: int, queue: Queue, delete: GoOn, answer: GoOn) -> None:
     """Delete a queue when the database has dropped it, and answer. If it cannot be dropped, it stays."""
-    backing = queue.backing
-    if not isinstance(backing, PgBackingQueue):
-        delete()
-        answer()
-        return
     wait = PgWait(channel, index, queue, answer)
 
     def dropped(error: ChannelException | None) -> None:
@@ -126,13 +119,12 @@ def when_dropped(channel: Channel, index: int, queue: Queue, delete: GoOn, answe
             delete()
         wait.over(error)
 
-    wait.begin(limits.PG_REMOVAL_S + 2 * limits.PG_QUESTION_S, lambda over: backing.drop_rows(dropped))
+    wait.begin(limits.PG_REMOVAL_S + 2 * limits.PG_QUESTION_S, lambda over: queue.backing.drop_rows(dropped))
 
 
 def when_purged(channel: Channel, index: int, queue: Queue, answer: Callable[[int], None]) -> None:
     """Answer with how many messages were purged, when they are gone."""
-    backing = queue.backing
-    if not isinstance(backing, PgBackingQueue):
+    if not queue.backing.IS_REMOTE:
         answer(queue.purge())
         return
     counts: list[int] = []
@@ -142,13 +134,12 @@ def when_purged(channel: Channel, index: int, queue: Queue, answer: Callable[[in
         counts.append(count)
         wait.over(error)
 
-    wait.begin(limits.PG_REMOVAL_S + 2 * limits.PG_QUESTION_S, lambda over: backing.purge_all(purged))
+    wait.begin(limits.PG_REMOVAL_S + 2 * limits.PG_QUESTION_S, lambda over: queue.backing.purge_all(purged))
 
 
 def when_looked(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> bool:
     """Have one message fetched, then go on. False when this is not a queue in PostgreSQL, or it gives nothing now."""
-    backing = queue.backing
-    if not isinstance(backing, PgBackingQueue) or queue.paused:
+    if not queue.backing.IS_REMOTE or queue.paused:
         return False
-    PgWait(channel, index, queue, go_on).begin(limits.PG_GET_S, backing.ask_once)
+    PgWait(channel, index, queue, go_on).begin(limits.PG_GET_S, queue.backing.ask_once)
     return True

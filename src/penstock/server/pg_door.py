@@ -12,17 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.backing.postgres_link import (
-    Answered,
-    Looked,
-    PgDoor,
-    PgReceiver,
-    Purged,
-    PutDone,
-    PutRow,
-    TakenRow,
-    unavailable,
-)
+from penstock.backing.backing_queue import Answered, Purged
+from penstock.backing.postgres_link import Looked, PgDoor, PgReceiver, PutDone, PutRow, TakenRow, unavailable
 from penstock.call_all import call_all
 from penstock.errors import ChannelException
 from penstock.pg.participant import Participant
