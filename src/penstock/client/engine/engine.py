@@ -8,30 +8,54 @@
     kick       moved back: one batch
 
 put, finalize, bury, kick and a delayed requeue return after the sync. A reservation ends with its lease, with its
-consumer, or with the process.
+consumer, or with the process. What comes back goes to its own place; how often it was handed out, and why it came back,
+is remembered here and ends with the process.
+
+There is no loop and no thread. Each call takes the lock, does what has come due in the meantime (expiries, messages
+that were held, leases, consumers that were forgotten), does its work, writes the journal, and wakes whoever waits on a
+queue that has something ready. Who waits does so outside, and looks again when something comes due.
+
+Whatever goes wrong in the middle of a call leaves RAM and folder apart. Then the engine is given up as a crash would
+do it: nothing more is written, and the next call opens the folder anew and finds what was synced.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Sequence
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from typing import Final
 
+from penstock import limits
 from penstock.broker.companions import HELD_FOR_QUEUE
 from penstock.broker.refusal_room import RefusalRooms
 from penstock.client.engine import names, records
 from penstock.client.engine.history import History
-from penstock.client.engine.records import Finalized, milliseconds
-from penstock.client.engine.reservations import Holder, Reservation
-from penstock.client.engine.reserving import Reserving, chosen_of
+from penstock.client.engine.opening import open_folder
+from penstock.client.engine.records import Finalized, Handed, milliseconds
+from penstock.client.engine.reservations import Holder, Leases, Reservation, Seen
 from penstock.client.engine.schedules import Schedules
-from penstock.client.errors import ClientError, NotReserved
+from penstock.client.engine.watchers import Wake, Watchers
+from penstock.client.errors import ClientError, Closed, ConnectionLost, NotReserved
 from penstock.client.message import Message, QueueStats
-from penstock.clock import Clock
+from penstock.clock import Clock, SystemClock
+from penstock.errors import AmqpError
 from penstock.fields import Table
-from penstock.message import FRAME_END, ConfirmToken
+from penstock.message import FRAME_END, ConfirmToken, Entry, Run
 from penstock.queues.queue import Queue
 from penstock.queues.taking import drop_taken
+
+VHOST: Final = "/"
+# Who waits looks again after so long even if nothing comes due: consumers that were forgotten announce themselves here.
+LOOK_AGAIN_S: Final = 1.0
+# A moment in which something is due has begun when it is over.
+MOMENT_S: Final = 0.001
+# Remembered deliveries of messages that may be gone, however few messages there are.
+SEEN_MIN: Final = 64
 
 
 class _Refused(ConfirmToken):
@@ -47,23 +71,152 @@ class _Refused(ConfirmToken):
         self.is_refused = True
 
 
-class Engine(Reserving):
+class Engine:
     """All sessions of this process on one folder."""
 
     def __init__(
         self, folder: str, clock: Clock | None = None, history_arguments: Table = names.HISTORY_ARGUMENTS
     ) -> None:
-        super().__init__(folder, clock)
+        """Open the folder. Raises ConnectionLost with words that say what to do."""
+        self.folder = folder
+        self._clock = clock or SystemClock()
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._is_inside = False
+        # Why it cannot be used any more.
+        self._end = ""
+        self._broker, self._node = open_folder(folder, self._clock)
+        self._vhost = self._broker.vhosts[VHOST]
+        self._tended_s = self._clock.monotonic_s()
+        self._watchers = Watchers()
+        # Consumers by their numbers, and the queues of producers by theirs.
+        self._holders: dict[int, Holder] = {}
+        self._producers: dict[int, str] = {}
+        self._member_number = 0
+        self._leases = Leases()
+        # Ids that are out, with the queue that they are ids of.
+        self._ids_out: set[tuple[str, str]] = set()
+        # Messages that came back to their places, by queue id and number.
+        self._seen: dict[str, dict[int, Seen]] = {}
+        # Consumers that were forgotten without a word. Filled by the garbage collector, at any moment, on any thread.
+        self._forgotten: deque[int] = deque()
         # Ids are unique over all folders and times: they name messages that move from place to place.
         self._id_head = secrets.token_hex(8)
         self._id_number = 0
         self._history = History(self._vhost, history_arguments)
         self._schedules = Schedules(self._vhost)
+        self._node.end_turn()
 
-    def _durable(self, kept_name: str) -> Queue:
-        """A queue beside others; as it is, if it is there."""
-        found = self._vhost.queues.get(kept_name)
-        return self._vhost.declare_queue(kept_name, True, False, None, {}) if found is None else found
+    # --- life -------------------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was closed or given up, or belongs to the process that this one was forked from."""
+        return bool(self._end) or self._pid != os.getpid()
+
+    def close(self) -> None:
+        """Leave the folder as a clean stop leaves it."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._check_not_inside()
+            if self._end:
+                return
+            self._end = "it was closed"
+            try:
+                self._broker.stop()
+            except OSError as error:
+                self._node.abandon()
+                raise ConnectionLost(f"{self.folder} could not be left cleanly: {error}") from error
+            finally:
+                self._watchers.wake_all()
+
+    def _give_up(self, why: str) -> None:
+        """Let go of the folder as a crash would."""
+        self._end = why
+        self._node.abandon()
+        self._watchers.wake_all()
+
+    # --- calls ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """Everything that a verb does is done in here."""
+        if self._pid != os.getpid():
+            raise ConnectionLost(
+                f"{self.folder} is open in the process that this one was forked from; only that uses it"
+            )
+        with self._lock:
+            self._check_not_inside()
+            if self._end:
+                raise ConnectionLost(f"{self.folder}: {self._end}")
+            self._is_inside = True
+            first_lsn = self._node.journal.next_lsn
+            try:
+                self._begin_turn()
+                first_lsn = self._node.journal.next_lsn
+                yield
+                self._node.end_turn()
+                self._check_disk()
+            except ClientError:
+                raise
+            except AmqpError as error:
+                if self._node.journal.next_lsn != first_lsn:
+                    # Refused half-way: what is gathered must not be written.
+                    self._give_up(f"it was given up after {error!r}")
+                raise ClientError(str(error)) from error
+            except Exception as error:
+                self._give_up(f"it was given up after {error!r}")
+                raise ConnectionLost(f"{self.folder} failed: {error!r}. The next call opens it anew") from error
+            except BaseException:
+                # Ctrl-C, at any place.
+                self._give_up("a call was interrupted")
+                raise
+            finally:
+                self._is_inside = False
+                self._wake_ready()
+
+    def _check_not_inside(self) -> None:
+        """The lock lets its thread in again: a signal handler may run in the middle of a call."""
+        if self._is_inside:
+            raise ClientError("a session over file:// was used by a signal handler, in the middle of another call")
+
+    def _begin_turn(self) -> None:
+        now_s = self._clock.monotonic_s()
+        self._broker.expiries.run_due(self._clock.wall_ms())
+        if now_s - self._tended_s >= limits.MEMORY_CHECK_S:
+            self._tended_s = now_s
+            for alarm in self._broker.alarms:
+                alarm.check()
+            self._broker.tend_memory()
+        while self._forgotten:
+            self._detach(self._forgotten.popleft())
+        self._give_back(self._leases.ended(self._clock.monotonic_s()))
+
+    def _sync(self) -> None:
+        """Everything up to here is on disk, or this raises."""
+        answers: list[bool] = []
+        self._node.journal.when_durable(answers.append)
+        # The syncer answers before `commit` returns.
+        self._node.journal.commit(urgent=True)
+        self._check_disk()
+        if answers != [True]:
+            raise ClientError(f"the disk of {self.folder} is full: what was asked for may be undone by a crash")
+
+    def _check_disk(self) -> None:
+        error = self._node.failed
+        if error is not None:
+            self._give_up(f"the disk has failed: {error}")
+            raise ConnectionLost(f"the disk of {self.folder} has failed: {error}. The next call opens the folder anew")
+
+    def _check_room(self) -> None:
+        """Whether the disk has room for more messages."""
+        alarm = self._broker.disk_alarm
+        if alarm is not None and alarm.active:
+            raise ClientError(
+                f"the disk of {self.folder} is nearly full: {alarm.bytes_min} bytes are kept free, so that messages can"
+                " still be finalized. Make room there"
+            )
 
     # --- queues -----------------------------------------------------------------------------------------
 
@@ -115,6 +268,21 @@ class Engine(Reserving):
     def history(self, name: str, limit: int) -> list[Message]:
         with self._inside():
             return self._history.last(name, limit)
+
+    def _queue(self, name: str) -> Queue:
+        """The queue; made when it is not there."""
+        found = self._vhost.queues.get(names.fitted(name))
+        if found is None:
+            names.check_name(name)
+            return self._vhost.declare_queue(names.fitted(name), True, False, None, names.arguments_of(name))
+        if found.crashed:
+            raise ClientError(f"{found.describe()} cannot be read; `penstock fsck {self.folder}` says more")
+        return found
+
+    def _durable(self, kept_name: str) -> Queue:
+        """A queue beside others; as it is, if it is there."""
+        found = self._vhost.queues.get(kept_name)
+        return self._vhost.declare_queue(kept_name, True, False, None, {}) if found is None else found
 
     # --- putting ----------------------------------------------------------------------------------------
 
@@ -179,6 +347,148 @@ class Engine(Reserving):
     def _held(self, queue: Queue) -> Queue:
         """Where messages of the queue wait for their time."""
         return self._vhost.companions.get(HELD_FOR_QUEUE, queue.name, True)
+
+    # --- consumers --------------------------------------------------------------------------------------
+
+    def attach(self, name: str, lease_s: float | None) -> int:
+        """A consumer; its number."""
+        with self._inside():
+            self._queue(name)
+            self._sync()
+            self._member_number += 1
+            self._holders[self._member_number] = Holder(self._member_number, name, lease_s)
+            return self._member_number
+
+    def detach(self, number: int) -> None:
+        """A producer or consumer leaves; what it has reserved goes back."""
+        with self._inside():
+            self._detach(number)
+        # Somebody may wait for what it would reserve.
+        self._watchers.wake_all()
+
+    def forget(self, number: int) -> None:
+        """As `detach`, without the lock and some time later: for the garbage collector."""
+        self._forgotten.append(number)
+
+    def _detach(self, number: int) -> None:
+        self._producers.pop(number, None)
+        holder = self._holders.pop(number, None)
+        if holder is not None:
+            self._give_back(list(holder.reserved.values()))
+
+    def _holder(self, number: int) -> Holder:
+        holder = self._holders.get(number)
+        if holder is None:
+            raise Closed("the consumer was closed")
+        return holder
+
+    # --- reserving --------------------------------------------------------------------------------------
+
+    def reserve(self, number: int, count: int) -> tuple[list[Message], float]:
+        """Up to `count` messages, without waiting; and when to look again, by the monotonic clock."""
+        with self._inside():
+            messages = self._reserve(self._holder(number), count)
+            return messages, self._look_again_s()
+
+    def unreserve(self, number: int, ids: Sequence[str]) -> None:
+        """Nobody has looked at them: they go back as if they had not been handed out."""
+        with self._inside():
+            holder = self._holders.get(number)
+            chosen = [] if holder is None else chosen_of(holder, ids)
+            for one in chosen:
+                one.handed.deliveries -= 1
+            self._give_back(chosen)
+
+    def look(self, numbers: Sequence[int]) -> tuple[bool, float]:
+        """Whether one of the consumers would get something, and when to look again."""
+        with self._inside():
+            is_ready = any(self._ready_count(self._holder(number).queue_name) > 0 for number in numbers)
+            return is_ready, self._look_again_s()
+
+    def _reserve(self, holder: Holder, count: int) -> list[Message]:
+        queue = self._queue(holder.queue_name)
+        messages: list[Message] = []
+        while len(messages) < count:
+            run = queue.get(False)
+            if run is None:
+                break
+            messages.append(self._hand_out(holder, queue, run))
+        return messages
+
+    def _hand_out(self, holder: Holder, queue: Queue, run: Run) -> Message:
+        envelope, body, props = run.entries[0]
+        properties = records.properties_of(envelope)
+        seen = self._seen.get(queue.queue_id, {}).pop(run.first_seq_id, None)
+        if seen is None:
+            seen = Seen(records.count_of(properties, run.redelivered), records.note_of(properties))
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        until_ms = None if holder.lease_s is None else now_ms + round(holder.lease_s * 1000)
+        reservation = Reservation(
+            id=self._free_id(queue, properties.message_id, run.first_seq_id),
+            queue=queue,
+            seq_id=run.first_seq_id,
+            envelope=envelope,
+            body=body,
+            expires_ms=-1 if props is None else props.expiry_ms,
+            handed=Handed(
+                seen.deliveries + 1, seen.note, now_ms, until_ms, f"process {self._pid} consumer {holder.number}"
+            ),
+            holder=holder,
+            until_s=None if holder.lease_s is None else now_s + holder.lease_s,
+        )
+        holder.reserved[reservation.id] = reservation
+        self._ids_out.add((queue.queue_id, reservation.id))
+        self._leases.add(reservation)
+        return records.reserved_message(
+            reservation.id, holder.queue_name, envelope, properties, body, reservation.handed
+        )
+
+    def _free_id(self, queue: Queue, message_id: str | None, seq_id: int) -> str:
+        """The message's own id, unless it has none or a client has given it to several."""
+        chosen = message_id or f"#{seq_id}"
+        while (queue.queue_id, chosen) in self._ids_out:
+            chosen = f"{chosen}#{seq_id}"
+        return chosen
+
+    def touch(self, number: int, ids: Sequence[str], lease_s: float) -> list[str]:
+        with self._inside():
+            chosen = chosen_of(self._holder(number), ids)
+            for one in chosen:
+                one.until_s = self._clock.monotonic_s() + lease_s
+                self._leases.add(one)
+            return [one.id for one in chosen]
+
+    # --- giving back ------------------------------------------------------------------------------------
+
+    def _give_back(self, chosen: Sequence[Reservation]) -> None:
+        """Back to their places, ready."""
+        for one in chosen:
+            if not one.queue.deleted:
+                seen = self._seen.setdefault(one.queue.queue_id, {})
+                seen[one.seq_id] = Seen(one.handed.deliveries, one.handed.note)
+                one.queue.requeue([one.seq_id])
+                self._forget_the_gone(one.queue, seen)
+        self._end_reservations(chosen)
+
+    def _end_reservations(self, chosen: Sequence[Reservation]) -> None:
+        for one in chosen:
+            one.is_over = True
+            one.holder.reserved.pop(one.id, None)
+            self._ids_out.discard((one.queue.queue_id, one.id))
+
+    def _forget_the_gone(self, queue: Queue, seen: dict[int, Seen]) -> None:
+        """Messages that expired while they waited for their next consumer left a trace."""
+        if len(seen) <= 2 * queue.backing.depth() + SEEN_MIN:
+            return
+        there: set[int] = set()
+
+        def note(seq_id: int, entry: Entry, is_pending: bool) -> bool:
+            there.add(seq_id)
+            return True
+
+        queue.backing.fold(note)
+        for seq_id in [seq_id for seq_id in seen if seq_id not in there]:
+            del seen[seq_id]
 
     # --- settling ---------------------------------------------------------------------------------------
 
@@ -255,3 +565,42 @@ class Engine(Reserving):
         if chosen:
             self._sync()
         return [one.id for one in chosen]
+
+    # --- waiting ----------------------------------------------------------------------------------------
+
+    def watch(self, queue_names: list[str], wake: Wake) -> int:
+        """Call `wake` when one of the queues may have something, on any thread; a number for `unwatch`.
+
+        Who watches looks afterwards, and then waits.
+        """
+        return self._watchers.add(queue_names, wake)
+
+    def unwatch(self, number: int) -> None:
+        self._watchers.remove(number)
+
+    def _wake_ready(self) -> None:
+        """Whatever a call has done, who waits on a queue that has more to give than before is told."""
+        if not self._end:
+            self._watchers.wake_ready(self._ready_count)
+
+    def _ready_count(self, name: str) -> int:
+        queue = self._vhost.queues.get(names.fitted(name))
+        return 0 if queue is None or queue.crashed else queue.ready_count()
+
+    def _look_again_s(self) -> float:
+        """When it is worth looking again, by the monotonic clock, although nobody has called."""
+        now_s = self._clock.monotonic_s()
+        look_s = now_s + LOOK_AGAIN_S
+        lease_end_s = self._leases.next_s()
+        if lease_end_s is not None:
+            look_s = min(look_s, lease_end_s)
+        due_ms = self._broker.expiries.next_due_ms()
+        if due_ms >= 0:
+            look_s = min(look_s, now_s + max(0, due_ms - self._clock.wall_ms()) / 1000 + MOMENT_S)
+        return look_s
+
+
+def chosen_of(holder: Holder, ids: Sequence[str]) -> list[Reservation]:
+    """Those that are this consumer's, each once; but not those whose queue is gone."""
+    found = [holder.reserved[one] for one in dict.fromkeys(ids) if one in holder.reserved]
+    return [one for one in found if not one.queue.deleted]

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from engine_house import QUEUE, START, House
 
-from penstock.client.engine.reserving import SEEN_MIN
+from penstock.client.engine.engine import SEEN_MIN
 from penstock.client.errors import ClientError, Closed, ConnectionLost, NotReserved
 from penstock.fields import Table
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from engine_house import QUEUE, House
 
+from penstock.client.engine.engine import LOOK_AGAIN_S
 from penstock.client.engine.reservations import CROWDED_MIN
-from penstock.client.engine.running import LOOK_AGAIN_S
 
 
 def test_a_lease_ends_at_its_time_and_not_before(house: House) -> None:
