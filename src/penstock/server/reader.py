@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.broker.topology import RouteMemory
+from penstock.broker.route_memory import RouteMemory
 from penstock.errors import AmqpError, ChannelException, frame_error
 from penstock.message import Entry
 from penstock.queues.unacked import unknown_tag
