@@ -57,9 +57,6 @@ class NotingQueue(VolatileBackingQueue):
     def ram_duration(self) -> float:
         return self.duration_s
 
-    def msg_rates(self) -> tuple[float, float]:
-        return (10.0, 1.0)
-
     def terminate(self) -> bytes:
         self.terminated = True
         return b"terms of " + self.queue_id.encode()

@@ -84,16 +84,6 @@ def test_purge_gives_the_confirms_that_are_owed_once(backing: OpenBacking, bq: B
     assert backing.settle() == []
 
 
-def test_purging_acks_gives_the_confirms_that_are_owed_once(backing: OpenBacking, bq: BackingQueue) -> None:
-    props = confirming()
-    backing.publish(b"a", b"b", props=props)
-    backing.take(1)
-    bq.purge_acks()
-    bq.purge()
-    assert backing.settle() == [props.confirm]
-    assert backing.settle() == []
-
-
 def test_an_ack_before_the_confirm_does_not_lose_it(backing: OpenBacking, bq: BackingQueue) -> None:
     props = confirming()
     backing.publish(b"a", b"b", props=props)

@@ -1,4 +1,4 @@
-"""publish, publish_delivered, discard, is_duplicate."""
+"""publish, publish_delivered, discard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def test_seq_ids_are_not_reused_after_ack_purge_and_drop(backing: OpenBacking, b
     bq.ack([seq_id for seq_id, _, _ in backing.take(1)])
     bq.drop(False)
     bq.purge()
-    bq.purge_acks()
     assert bq.depth() == 0
     assert backing.publish(b"e") == first + 4
     assert backing.take(1) == [(first + 4, b"e", False)]
@@ -136,12 +135,6 @@ def test_discard_holds_nothing_and_leaves_the_token_to_the_caller(backing: OpenB
     assert backing.settle() == []
     assert token.waiting == 1
     assert backing.publish(b"d") == first + 1
-
-
-def test_a_message_that_was_never_published_is_no_duplicate(backing: OpenBacking, bq: BackingQueue) -> None:
-    assert not bq.is_duplicate(backing.envelope(), b"a\xce")
-    backing.publish(b"b")
-    assert not bq.is_duplicate(backing.envelope(), b"a\xce")
 
 
 @pytest.mark.parametrize("ack_required", [False, True], ids=["no ack", "ack"])

@@ -22,7 +22,7 @@ def flip_text(disk: SimFiles, where: str, text: bytes) -> None:
 
 
 def damage_slot(house: VariableHouse, seq_id: int) -> None:
-    house.queue.handle_pre_hibernate()
+    house.queue.homes.give_back()
     path = f"{house.queue.homes.folder}/idx/{seq_id // 5:08d}.qi"
     house.disk.flip(path, FILE_HEAD_BYTES + seq_id % 5 * SLOT_BYTES + 9, 0)
 
@@ -74,7 +74,7 @@ def test_a_damaged_record_of_the_queues_store_costs_its_message_only(
     house.push_alphas(100)
     if paged == "delta":
         house.push_betas(100)
-    house.queue.handle_pre_hibernate()
+    house.queue.homes.give_back()
     flip_text(house.disk, "/qs/", b"<07>")
     assert numbers_of(house.drain()) == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11]
     expect_lost(house, caplog, 7)
@@ -168,7 +168,7 @@ def test_an_index_file_without_a_head_costs_its_messages_and_can_be_written_agai
     published(house, 13)
     house.push_alphas(100)
     house.push_betas(100)
-    house.queue.handle_pre_hibernate()
+    house.queue.homes.give_back()
     house.disk.flip(f"{house.queue.homes.folder}/idx/00000002.qi", 3, 1)
     for number in range(13, 20):
         house.publish_each(b"<%02d>" % number)
@@ -186,7 +186,7 @@ def test_a_store_file_without_a_head_costs_its_messages_and_can_be_written_again
     house.persistent = False
     published(house, 13)
     house.push_alphas(100)
-    house.queue.handle_pre_hibernate()
+    house.queue.homes.give_back()
     house.disk.flip(f"{house.queue.homes.folder}/qs/00000002.qs", 3, 1)
     for number in range(13, 20):
         house.publish_each(b"<%02d>" % number)

@@ -140,7 +140,7 @@ def test_files_end_and_go_where_segments_do(house: VariableHouse, count: int) ->
     """VE-20: exactly one segment, one more, one less."""
     house.numbered(0, count)
     page_out(house)
-    house.queue.handle_pre_hibernate()
+    house.queue.homes.give_back()
     segments = count // 5 + 1
     expected = {
         f"{house.queue.homes.folder}/idx/{number:08d}.qi"
@@ -163,7 +163,7 @@ def test_a_file_goes_with_its_last_message_and_only_then(house: VariableHouse, k
     """VE-20"""
     house.numbered(0, 14)
     page_out(house)
-    house.queue.handle_pre_hibernate()
+    house.queue.homes.give_back()
     path = f"{house.queue.homes.folder}/idx/00000001.qi"
     house.fetch(15)
     assert house.queue.ack([seq_id for seq_id in range(15) if seq_id != kept]) == 14

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.backing import outcomes, variable_settling
+from penstock.backing import outcomes, variable
 from penstock.journal import journal, rows
 from penstock.journal.reader import BatchView, replay
 from penstock.message import MessageProps
@@ -114,7 +114,7 @@ def test_a_purge_tells_of_messages_and_not_of_the_numbers_between_them() -> None
 
 
 def test_a_purge_of_more_than_a_row_can_count_is_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variable_settling, "PURGED_ROW_MAX", 5)
+    monkeypatch.setattr(variable, "PURGED_ROW_MAX", 5)
     monkeypatch.setattr(journal, "ROW_COUNT_MAX", 5)
     house = VariableHouse()
     house.publish(*[b"%02d" % number for number in range(12)])

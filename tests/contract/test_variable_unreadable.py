@@ -179,7 +179,7 @@ def test_the_index_cannot_be_read_and_consumers_are_told_when_it_may_be_tried_ag
     house.commit()
     house.push_alphas(100)
     house.push_betas(100)
-    house.queue.handle_pre_hibernate()
+    house.queue.homes.give_back()
     fail_reads(house, "/idx/")
     with pytest.raises(OSError, match="EIO") as raised:
         house.drain()

@@ -10,7 +10,8 @@ from penstock.backing.backing_queue import BackingWork
 from penstock.backing.msg_status import MsgStatus
 from penstock.backing.paging import PagingOptions
 from penstock.backing.stored_variable import StoredVariable
-from penstock.backing.variable_queues import OpenedVariable, VariableBackingQueues
+from penstock.backing.variable import VariableBackingQueue
+from penstock.backing.variable_queues import VariableBackingQueues
 from penstock.clock import ManualClock
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer, Syncer
@@ -89,9 +90,9 @@ class VariableHouse:
         recoveries = self.queues.start([QUEUE] if known else [])
         self.queue = self.open_queue(QUEUE, recoveries[0] if known and self.durable else None)
 
-    def open_queue(self, queue_id: str, recovery: object = None) -> OpenedVariable:
+    def open_queue(self, queue_id: str, recovery: object = None) -> VariableBackingQueue:
         queue = self.queues.open(queue_id, self.durable, recovery, self._call_later)  # type: ignore[arg-type]
-        assert isinstance(queue, OpenedVariable)
+        assert isinstance(queue, VariableBackingQueue)
         return queue
 
     def _call_later(self, kind: str, work: BackingWork) -> None:

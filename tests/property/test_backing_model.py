@@ -248,12 +248,9 @@ class BackingMachine(RuleBasedStateMachine):
     # --- all messages -----------------------------------------------------------------------------
 
     @many_held
-    @rule(pending=st.booleans())
-    def purge(self, pending: bool) -> None:
-        if pending:
-            assert self.bq.purge_acks() == self.model.forget(PENDING)
-        else:
-            assert self.bq.purge() == self.model.forget(READY)
+    @rule()
+    def purge(self) -> None:
+        assert self.bq.purge() == self.model.forget(READY)
 
     @rule(stop_after=st.integers(1, 12))
     def fold_in_part(self, stop_after: int) -> None:
@@ -274,7 +271,6 @@ class BackingMachine(RuleBasedStateMachine):
         self.bq.set_ram_duration_target(seconds)
         self.bq.set_queue_mode(lazy)
         self.bq.resume()
-        self.bq.handle_pre_hibernate()
         self.bq.timeout()
         self.bq.invoke("another", lambda inner: inner.delete_and_terminate())
 

@@ -174,11 +174,11 @@ class PriorityMachine(RuleBasedStateMachine):
         for message in self.settle(picks, self.bq.requeue):
             message.pending = False
 
-    @rule(pending=st.booleans())
-    def purge(self, pending: bool) -> None:
-        gone = [message for message in self.held() if message.pending == pending]
+    @rule()
+    def purge(self) -> None:
+        gone = [message for message in self.held() if not message.pending]
         if len(gone) >= 8:
-            assert (self.bq.purge_acks() if pending else self.bq.purge()) == len(gone)
+            assert self.bq.purge() == len(gone)
             self.remove(gone)
 
     @invariant()

@@ -34,7 +34,6 @@ WEIGHTS: dict[str, float] = {
     "drop_expired": 2,
     "fetch_expired": 1,
     "purge": 1,
-    "purge_acks": 1,
     "browse": 2,
     "look": 2,
     "declare": 2,
@@ -45,7 +44,6 @@ WEIGHTS: dict[str, float] = {
     "ram_bytes": 1,
     "lazy": 1,
     "resume": 2,
-    "hibernate": 1,
     "time_out": 3,
     "end_turn": 12,
     "work": 8,
@@ -167,7 +165,7 @@ class Profile:
         self.paging.slack = 4
         self.index_buffer_bytes = self.store_buffer_bytes = 1
         self.persistent_share = 0.3
-        for name in (*RESTARTS, "delete", "purge", "purge_acks", "ack", "consume", "lazy", "ram_seconds"):
+        for name in (*RESTARTS, "delete", "purge", "ack", "consume", "lazy", "ram_seconds"):
             if name in self.weights:
                 self.weights[name] *= 0.2
         self.weights.update({"publish": 60.0, "fetch": 60.0, "requeue": 60.0, "resume": 8.0, "ram_bytes": 10.0})

@@ -327,18 +327,6 @@ class Verbs(Driver):
             self.books_of(queue).settle(message, self.books.unit)
         self.end_unit()
 
-    def purge_acks(self) -> None:
-        queue = self.pick()
-        if queue is None:
-            return
-        books = self.books_of(queue)
-        pending = books.pending()
-        purged = queue.messages.purge_acks()
-        require(purged == len(pending), f"{purged} of {pending} were purged from {queue.name}")
-        for message in pending:
-            books.settle(message, self.books.unit)
-        self.end_unit()
-
     def look(self) -> None:
         """Read everything, and change nothing."""
         for queue in self.node.queues.values():
@@ -409,11 +397,6 @@ class Verbs(Driver):
     def resume(self) -> None:
         for queue in self.node.queues.values():
             queue.messages.resume()
-
-    def hibernate(self) -> None:
-        queue = self.pick()
-        if queue is not None:
-            queue.messages.handle_pre_hibernate()
 
     def time_out(self) -> None:
         queue = self.pick()

@@ -37,7 +37,8 @@ What a crash leaves is said at each verb: "crash:" is kill -9 or loss of power. 
 
 Verbs of RabbitMQ's behaviour that have no place here: batch_publish and batch_publish_delivered (every publish is a
 batch), zip_msgs_and_acks (a run carries its ack tags), handle_info (there is no mailbox: `invoke` and `resume`),
-set_queue_version (there is one disk layout).
+set_queue_version (there is one disk layout), is_duplicate (there are no mirrors), purge_acks (pending messages are
+settled by whom they were given to), handle_pre_hibernate (a queue is no process that idles), msg_rates (no caller).
 """
 
 from __future__ import annotations
@@ -208,10 +209,6 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
-        """True when the message is known already and must not be published again."""
-
-    @abstractmethod
     def drain_confirmed(self) -> list[ConfirmToken]:
         """Tokens of runs that became safe since the last call, each once (invariant 3)."""
 
@@ -345,10 +342,6 @@ class BackingQueue(ABC):
         """Remove what is ready; return how many. Pending messages stay; owed confirms are still given."""
 
     @abstractmethod
-    def purge_acks(self) -> int:
-        """Forget what is pending; return how many. Ready messages stay."""
-
-    @abstractmethod
     def fold(self, visit: FoldVisitor) -> None:
         """Visit ready and pending messages once each, in the order of seq_ids, until `visit` returns False."""
 
@@ -395,18 +388,11 @@ class BackingQueue(ABC):
     def timeout(self) -> None:
         """Do what `needs_timeout` asked for. May be called more often than asked."""
 
-    def handle_pre_hibernate(self) -> None:
-        """The queue is about to idle: flush, and give back what is only a cache."""
-
     def resume(self) -> None:
         """Go on with work that was cut into slices (paging)."""
 
     def set_queue_mode(self, lazy: bool) -> None:
         """Lazy: keep as little in RAM as possible. May be ignored by an implementation that does not page."""
-
-    @abstractmethod
-    def msg_rates(self) -> tuple[float, float]:
-        """Messages per second in and out, averaged; (0, 0) where nobody keeps them."""
 
     # --- looking in -----------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final, final
 
-from penstock.backing.msg_status import MsgStatus
+from penstock.backing.msg_status import MsgStatus, Settled
 from penstock.files import File, is_temporary
 from penstock.journal.place import BatchPlace
 from penstock.journal.reader import RottenBatch
@@ -54,7 +54,7 @@ class Homes:
         folder = node.queue_folder(vhost_id, queue_id)
         self.index = QueueIndex(node.files, f"{folder}/idx", node.handles, self.slots, post)
         self.store = QueueStore(node.files, f"{folder}/qs", node.handles, self.slots, post)
-        self._node = node
+        self.node = node
         self._vhost_id = vhost_id
         # Names the queue in reports: an id, nothing that a client chose.
         self.folder = folder
@@ -64,6 +64,8 @@ class Homes:
         self.index_segments: dict[int, int] = {}
         self.store_segments: set[int] = set()
         self._doomed: list[int] = []
+        # Segments below were looked at, and their files given up when nothing was left.
+        self._swept_segment = 0
         # Transient messages of a durable queue that have slots: no checkpoint may take them for persistent ones. Those
         # that are meant are the ones that are gone in there.
         self.transients = LiveMap(slots)
@@ -91,10 +93,10 @@ class Homes:
     def _large(self, persistent: bool) -> MessageStore:
         if persistent:
             if self._persistent is None:
-                self._persistent = self._node.message_store(self._vhost_id, True)
+                self._persistent = self.node.message_store(self._vhost_id, True)
             return self._persistent
         if self._transient is None:
-            self._transient = self._node.message_store(self._vhost_id, False)
+            self._transient = self.node.message_store(self._vhost_id, False)
         return self._transient
 
     # --- out ----------------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ class Homes:
     def _files_changed(self) -> None:
         """A file is begun, or is needed no more: the next checkpoint has something to do."""
         if self.is_durable:
-            self._node.queue_files_changed += 1
+            self.node.queue_files_changed += 1
 
     # --- in -----------------------------------------------------------------------------------------
 
@@ -281,6 +283,30 @@ class Homes:
             for address in status.addresses[index : index + count]:
                 store.release(address)
 
+    def sweep(self, live: LiveMap) -> None:
+        """Give up the files of stretches in which nothing is left. A checkpoint has to say so before they go."""
+        segment = live.low // live.slots
+        if segment > self._swept_segment:
+            self._swept_segment = segment
+            for number in {*self.index_segments, *self.store_segments}:
+                if live.segment_is_gone(number):
+                    self.doom_segment(number)
+            if not self.is_durable:
+                self.delete_segments(self.doomed())
+
+    def sweep_between(self, live: LiveMap, settled: list[Settled]) -> None:
+        """The same for stretches that are gone before those in front of them."""
+        low = live.low
+        slots = live.slots
+        for first, count, _, _ in settled:
+            if first + count <= low:
+                continue
+            for number in range(first // slots, (first + count - 1) // slots + 1):
+                if live.segment_is_gone(number) and (number in self.index_segments or number in self.store_segments):
+                    self.doom_segment(number)
+                    if not self.is_durable:
+                        self.delete_segments(self.doomed())
+
     def doom_segment(self, segment: int) -> None:
         """No message of this stretch is left: no snapshot names its files any more."""
         self.index_segments.pop(segment, None)
@@ -315,7 +341,7 @@ class Homes:
                 self.index.delete_all()
             finally:
                 self.store.delete_all()
-            self._node.files.remove_dir(self.folder)
+            self.node.files.remove_dir(self.folder)
         except OSError as error:
             log.warning("%s is deleted, but its files cannot be removed now: %s", self.folder, error)
 

@@ -30,6 +30,9 @@ from penstock.store.queue_state import RunPlace, addresses_count
 
 NOWHERE: Final = BatchPlace()
 
+# (first seq_id, count, payload bytes, persistent): neighbours that were settled together.
+Settled = tuple[int, int, int, bool]
+
 
 @final
 class MsgStatus:

@@ -27,12 +27,9 @@ from itertools import islice
 from typing import Final, final
 
 from penstock.backing.homes import Homes
-from penstock.backing.msg_status import MsgStatus
+from penstock.backing.msg_status import MsgStatus, Settled
 from penstock.message import Entry, large_properties_bytes
 from penstock.store import places
-
-# (first seq_id, count, payload bytes, persistent): neighbours that were settled together.
-Settled = tuple[int, int, int, bool]
 
 # Seq_ids per bucket: as many as a consumer is given at once.
 BUCKET: Final = 256

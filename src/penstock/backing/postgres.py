@@ -235,9 +235,6 @@ class PgBackingQueue(BackingQueue):
         else:
             token.refuse()
 
-    def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
-        return False
-
     def drain_confirmed(self) -> list[ConfirmToken]:
         confirmed = self._confirmed
         if not confirmed:
@@ -347,9 +344,6 @@ class PgBackingQueue(BackingQueue):
         self.purge_all(purged)
         return counts[0] if counts else known
 
-    def purge_acks(self) -> int:
-        return self.ack(list(self._held.pending), DROPPED)
-
     def fold(self, visit: FoldVisitor) -> None:
         held: list[Shown] = [(seq_id, entry, True) for seq_id, entry in self._held.pending.items()]
         held.extend([(seq_id, entry, False) for seq_id, entry, _ in self._held.window.items()])
@@ -404,9 +398,6 @@ class PgBackingQueue(BackingQueue):
             + held.looks.ram_bytes()
             + count * limits.MESSAGE_OVERHEAD_BYTES
         )
-
-    def msg_rates(self) -> tuple[float, float]:
-        return (0.0, 0.0)
 
     def status(self) -> dict[str, int | float | str]:
         return {

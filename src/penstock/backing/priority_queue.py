@@ -146,10 +146,6 @@ class PriorityBackingQueue(BackingQueue):
         if backing is not None:
             backing.discard(envelope, bodies, props)
 
-    def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
-        backing = self._levels.at(self._levels.of_priority(envelope.priority))
-        return backing is not None and backing.is_duplicate(envelope, body)
-
     def drain_confirmed(self) -> list[ConfirmToken]:
         drained: list[ConfirmToken] = []
         for _, backing in self._levels.open:
@@ -301,9 +297,6 @@ class PriorityBackingQueue(BackingQueue):
     def purge(self) -> int:
         return sum([backing.purge() for _, backing in self._levels.open])
 
-    def purge_acks(self) -> int:
-        return sum([backing.purge_acks() for _, backing in self._levels.open])
-
     def fold(self, visit: FoldVisitor) -> None:
         for base, backing in self._levels.open:
             part = LevelFold(base, visit)
@@ -371,10 +364,6 @@ class PriorityBackingQueue(BackingQueue):
         for _, backing in self._levels.open:
             backing.timeout()
 
-    def handle_pre_hibernate(self) -> None:
-        for _, backing in self._levels.open:
-            backing.handle_pre_hibernate()
-
     def resume(self) -> None:
         for _, backing in self._levels.open:
             backing.resume()
@@ -383,10 +372,6 @@ class PriorityBackingQueue(BackingQueue):
         self._lazy = lazy
         for _, backing in self._levels.open:
             backing.set_queue_mode(lazy)
-
-    def msg_rates(self) -> tuple[float, float]:
-        rates = [backing.msg_rates() for _, backing in self._levels.open]
-        return (sum([rate[0] for rate in rates]), sum([rate[1] for rate in rates]))
 
     # --- looking in -----------------------------------------------------------------------------------
 

@@ -34,18 +34,6 @@ from penstock.store.stored_queue import NO_SEGMENT
 
 
 @final
-class OpenedVariable(VariableBackingQueue):
-    """A queue that tells the node's store when it is deleted."""
-
-    node: NodeStore | None = None
-
-    def delete_and_terminate(self) -> None:
-        super().delete_and_terminate()
-        if self.node is not None and self.durable:
-            self.node.unregister(self.queue_no)
-
-
-@final
 class VariableBackingQueues(BackingQueues):
     """The variable queues of one vhost."""
 
@@ -78,8 +66,7 @@ class VariableBackingQueues(BackingQueues):
             callback(VariableBackingQueue.KIND, lambda backing: work())
 
         homes = Homes(node, self._vhost_id, queue_id, slots, in_context)
-        queue = OpenedVariable(homes, queue_no, self._clock, self._options, callback)
-        queue.node = node
+        queue = VariableBackingQueue(homes, queue_no, self._clock, self._options, callback)
         if state is not None:
             recover(queue, state, recovery is not None and recovery.clean, node.registry.recovered_needed_segment)
         if durable:
@@ -130,7 +117,7 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
     zones.refill(_betas(queue, state), state.count, state.size_bytes)
     queue.paging.settle_positions()
     # Files in which only transient messages were.
-    queue.sweep()
+    queue.homes.sweep(queue.live)
 
 
 def _betas(queue: VariableBackingQueue, state: QueueState) -> list[MsgStatus]:

@@ -85,7 +85,7 @@ class VolatileBackingQueue(BackingQueue):
 
     def delete_and_terminate(self) -> None:
         self.purge()
-        self.purge_acks()
+        self.ack(list(self._pending))
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -140,9 +140,6 @@ class VolatileBackingQueue(BackingQueue):
         for seq_id in seq_ids:
             self._counts.pop(seq_id, None)
             self._doubtful.pop(seq_id, None)
-
-    def is_duplicate(self, envelope: Envelope, body: bytes) -> bool:
-        return False
 
     def drain_confirmed(self) -> list[ConfirmToken]:
         confirmed = self._confirmed
@@ -445,15 +442,6 @@ class VolatileBackingQueue(BackingQueue):
             self._properties_bytes = large_properties_bytes(list(self._pending.values()))
         return purged
 
-    def purge_acks(self) -> int:
-        purged = len(self._pending)
-        if self._properties_bytes:
-            self._properties_bytes -= large_properties_bytes(list(self._pending.values()))
-        self._forget_past(list(self._pending))
-        self._pending.clear()
-        self._pending_bytes = 0
-        return purged
-
     def _forget_all_but(self, kept: dict[int, Entry]) -> None:
         self._counts = {seq_id: count for seq_id, count in self._counts.items() if seq_id in kept}
         self._doubtful = {seq_id: None for seq_id in self._doubtful if seq_id in kept}
@@ -491,9 +479,6 @@ class VolatileBackingQueue(BackingQueue):
         payload_bytes = self._ready_bytes + self._pending_bytes
         past_bytes = (len(self._counts) + len(self._doubtful)) * limits.NUMBER_OVERHEAD_BYTES
         return payload_bytes + self._properties_bytes + past_bytes + self.depth() * limits.MESSAGE_OVERHEAD_BYTES
-
-    def msg_rates(self) -> tuple[float, float]:
-        return (0.0, 0.0)
 
     def status(self) -> dict[str, int | float | str]:
         return {

@@ -1,14 +1,7 @@
-"""Looking at the ready messages of a variable queue without disturbing them.
+"""Looking at the messages of a variable queue without disturbing them: browsing, folding, snapshots, checks.
 
-What it owns: nothing. Browsing, folding, snapshots and the checks of invariants walk over the zones of a queue with
-these functions. What is on disk is read for the occasion and forgotten again.
-
-Invariants
-  1. Nothing changes: no zone, no counter, no file.
-  2. Runs come in the order of their seq_ids.
-  3. A damaged message is left out here; a fetch that meets it takes it out of the books.
-
-Crash: there is nothing to lose. It does not know pending messages.
+Nothing changes: no zone, no counter, no file. What is on disk is read for the occasion and forgotten again. Runs come
+in the order of their seq_ids. A damaged message is left out here; a fetch that meets it takes it out of the books.
 """
 
 from __future__ import annotations
@@ -18,13 +11,18 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.backing.backing_queue import FoldVisitor
 from penstock.backing.msg_status import MsgStatus
+from penstock.backing.pending_acks import PendingAcks
 from penstock.backing.zones import Zones
-from penstock.message import Entry
+from penstock.files import is_temporary
+from penstock.message import Entry, Run
 
 # Numbers of a delta that are looked at for neighbours; and when there are only holes.
 LOOK_AHEAD: Final = 128
 LOOKS_AT_ONCE: Final = 4096
+# Neighbours that a fold looks at together.
+FOLD_AT_ONCE: Final = 256
 
 
 def neighbours_at(zones: Zones, seq_id: int, count_max: int) -> list[MsgStatus]:
@@ -92,6 +90,87 @@ def bodies_of(zones: Zones, status: MsgStatus) -> list[Entry | None]:
     if status.msg is not None:
         return list(status.entries())
     return zones.homes.look(status)
+
+
+def _entries_of(zones: Zones, runs: list[MsgStatus], first: int, count_max: int, bytes_max: int) -> list[Entry]:
+    """The messages of neighbouring runs from the first one on, within the bounds, up to the first damaged one."""
+    entries: list[Entry] = []
+    bytes_left = bytes_max
+    for status in runs:
+        at = first + len(entries)
+        rest = status if at == status.seq_id else status.part_for(at, status.last_seq_id() + 1 - at)
+        if entries and (rest.is_delivered != runs[0].is_delivered or rest.size_of(0) > bytes_left):
+            break
+        count = rest.count_within(count_max - len(entries), bytes_left)
+        is_cut = count < rest.count
+        if is_cut:
+            rest = rest.part_for(at, count)
+        bytes_left -= rest.size_bytes
+        if count_max == 1 and rest.msg is None:
+            # Who asks for one message jumps; who walks asks for more.
+            found = [zones.homes.look_at(rest, 0)]
+        else:
+            found = bodies_of(zones, rest)
+        if None in found:
+            found = found[: found.index(None)]
+        entries.extend([entry for entry in found if entry is not None])
+        if is_cut or len(found) < count or len(entries) >= count_max:
+            break
+    return entries
+
+
+def browse(zones: Zones, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
+    """A run of ready messages with seq_id >= from_seq_id, as `fetch` bounds it."""
+    while True:
+        runs = neighbours_at(zones, from_seq_id, count_max)
+        for stray in zones.strays.runs() if zones.strays.count else []:
+            if stray.last_seq_id() >= from_seq_id and (not runs or stray.seq_id < runs[0].seq_id):
+                runs = [stray]
+                break
+        if not runs:
+            return None
+        first = max(from_seq_id, runs[0].seq_id)
+        entries = _entries_of(zones, runs, first, count_max, bytes_max)
+        if entries:
+            return Run(first, entries, runs[0].is_delivered)
+        # It is damaged. So may be those behind it: one at a time, until there is one that is not.
+        from_seq_id = first + 1
+        count_max = 1
+
+
+def fold(zones: Zones, pending: PendingAcks, visit: FoldVisitor) -> None:
+    """Visit ready and pending messages once each, in the order of seq_ids, until `visit` returns False."""
+    waiting = sorted([*pending.seq_ids(), *zones.strays.seq_ids()])
+    index = 0
+    runs = neighbours_at(zones, 0, FOLD_AT_ONCE)
+    while runs:
+        for status in runs:
+            seq_id = status.seq_id
+            for entry in bodies_of(zones, status):
+                while index < len(waiting) and waiting[index] < seq_id:
+                    if not _visit_waiting(zones, pending, waiting[index], visit):
+                        return
+                    index += 1
+                if entry is not None and not visit(seq_id, entry, False):
+                    return
+                seq_id += 1
+        runs = neighbours_at(zones, runs[-1].last_seq_id() + 1, FOLD_AT_ONCE)
+    for seq_id in waiting[index:]:
+        if not _visit_waiting(zones, pending, seq_id, visit):
+            return
+
+
+def _visit_waiting(zones: Zones, pending: PendingAcks, seq_id: int, visit: FoldVisitor) -> bool:
+    """Show a message that stands in no zone: a pending one, or a stray."""
+    is_pending = seq_id in pending
+    try:
+        entry = pending.entry(seq_id) if is_pending else zones.strays.entry(seq_id)
+    except OSError as error:
+        if is_temporary(error):
+            raise
+        # It cannot be read now.
+        return True
+    return entry is None or visit(seq_id, entry, is_pending)
 
 
 def check_zones(zones: Zones) -> None:

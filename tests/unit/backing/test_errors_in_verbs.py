@@ -204,7 +204,7 @@ def purge(scene: Scene) -> None:
 
 
 def purge_all(scene: Scene) -> None:
-    scene.queue.purge_acks()
+    scene.queue.ack(scene.queue.pending.seq_ids())
     scene.queue.purge()
 
 
@@ -223,17 +223,13 @@ def page(scene: Scene) -> None:
     scene.queue.timeout()
 
 
-def idle(scene: Scene) -> None:
-    scene.queue.handle_pre_hibernate()
-
-
 def delete(scene: Scene) -> None:
     scene.queue.delete_and_terminate()
     scene.house.node.journal.commit(urgent=True)
 
 
 PUBLISHING: list[Verb] = [publish, publish_transient, publish_entries, publish_delivered]
-QUIET: list[Verb] = [*PUBLISHING, requeue, requeue_one_by_one, ack, page, idle, delete]
+QUIET: list[Verb] = [*PUBLISHING, requeue, requeue_one_by_one, ack, page, delete]
 READING: list[Verb] = [
     fetch,
     fetch_at,
@@ -348,7 +344,7 @@ def test_a_verb_that_need_not_read_does_its_work_and_raises_nothing(verb: Verb, 
     check_each_failure(verb, kind, check)
 
 
-@pytest.mark.parametrize("verb", [publish_entries, requeue, page, idle])
+@pytest.mark.parametrize("verb", [publish_entries, requeue, page])
 def test_what_waits_in_buffers_when_an_error_comes_is_not_lost(verb: Verb, small_buffers: None) -> None:
     for kind in KINDS:
         check_each_failure(verb, kind, lambda scene, before, raised: scene.drain())
@@ -406,7 +402,7 @@ def stray_ids(scene: Scene) -> list[int]:
 
 
 @each_kind
-@pytest.mark.parametrize("verb", [*READING, publish, requeue, page, idle, delete])
+@pytest.mark.parametrize("verb", [*READING, publish, requeue, page, delete])
 def test_strays_are_messages_like_others(verb: Verb, kind: Kind) -> None:
     plain = Scene(kind)
     requeue(plain)

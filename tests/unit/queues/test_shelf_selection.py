@@ -195,10 +195,10 @@ def test_what_is_gone_from_the_backing_is_not_handed_out(house: ShelfHouse) -> N
 
 
 def test_a_backing_that_was_emptied_behind_its_back_leaves_nothing_to_fetch(house: ShelfHouse) -> None:
-    house.publish_run("k:x", 6)
+    seq_ids = house.publish_run("k:x", 6)
     consumer = picky("z")
     house.fetch(consumer)
-    house.backing.purge_acks()
+    house.backing.ack(seq_ids)
     assert house.fetch(None, 9) == []
     assert house.selection.ready_count() == 0
     assert not house.selection.has_for(Inbox())
