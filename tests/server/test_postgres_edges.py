@@ -220,8 +220,8 @@ def test_with_several_hosts_the_next_one_is_used_when_one_is_gone(nodes: Nodes, 
     channel.queue_declare("q", durable=True, arguments=POSTGRES)
     proxies[0].shut()
     wait_until(
-        lambda: broker.call(lambda server: all(lane.connection for lane in server.broker.postgres.link.lanes)),  # type: ignore[union-attr]
-        "all lanes are connected again",
+        lambda: broker.call(lambda server: all(each.connection for each in server.broker.postgres.link.connections)),  # type: ignore[union-attr]
+        "all connections are there again",
     )
     channel.basic_publish("", "q", b"a")
     assert get_one(channel, "q", auto_ack=True)[2] == b"a"

@@ -1,7 +1,7 @@
 """One queue's door to PostgreSQL, on the broker's loop: what is to be done for it, and what is known of it.
 
-The door gathers; the lanes do. Posted settling stays here until the database has answered, so that a lost connection
-loses none of it. Everything that a receiver is told goes through `run`, into the queue's own context.
+The door gathers; the connections do. Posted settling stays here until the database has answered, so that a lost
+connection loses none of it. Everything that a receiver is told goes through `run`, into the queue's own context.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from penstock.backing.postgres_link import Looked, PgDoor, PgReceiver, PutDone, 
 from penstock.call_all import call_all
 from penstock.errors import ChannelException
 from penstock.pg.participant import Participant
-from penstock.server.pg_lane import Rows
-from penstock.server.pg_put_lane import PutItem
+from penstock.server.pg_connection import Rows
+from penstock.server.pg_put_connection import PutItem
 from penstock.server.pg_rows import taken_rows
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ class ServerDoor(PgDoor):
         self.is_look_planned = False
         self.is_closing = False
         self.is_closed = False
-        # The lanes do nothing for a queue that is being dropped, and reserve nothing of one that is being purged.
+        # The connections do nothing for a queue that is being dropped, and reserve nothing of one that is being purged.
         self.is_dropping = False
         self.is_purging = False
         # Put here and not committed.
         self.unsent = 0
         # Ready in the database, as it last said.
         self.ready = 0
-        # Work for the lane that reserves and settles: ids by what becomes of them.
+        # Work for the connection that reserves and settles: ids by what becomes of them.
         self.finalized: dict[str | None, list[int]] = {}
         self.unseen: list[int] = []
         self.seen: list[int] = []
@@ -181,7 +181,7 @@ class ServerDoor(PgDoor):
             (self.seen if seen else self.unseen).extend(seq_ids)
             self._link.work.add(self)
 
-    # --- what the lanes say ---------------------------------------------------------------------------
+    # --- what the connections say ---------------------------------------------------------------------
 
     def tell(self, function: Callable[[], None]) -> None:
         """In the queue's context; then what it has to say to clients is written soon."""

@@ -1,4 +1,4 @@
-"""The broker's link to the PostgreSQL that holds queues: three lanes on the loop, and connections for questions."""
+"""The broker's link to the PostgreSQL that holds queues: three connections with a purpose, and a few for questions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from penstock.errors import ChannelException, StartupError
 from penstock.pg import install as schemas
 from penstock.pg.statements import Statements
 from penstock.server.pg_connect import full_conninfo, one_line
+from penstock.server.pg_connection import PgConnection
 from penstock.server.pg_door import Run, ServerDoor
-from penstock.server.pg_lane import Lane
-from penstock.server.pg_listen_lane import ListenLane
-from penstock.server.pg_put_lane import PutLane
+from penstock.server.pg_listen_connection import PgListenConnection
+from penstock.server.pg_put_connection import PgPutConnection
 from penstock.server.pg_questions import Questions
-from penstock.server.pg_work_lane import WorkLane
+from penstock.server.pg_work_connection import PgWorkConnection
 
 log = logging.getLogger("penstock.postgres")
 
 TICK_S = 0.25
-# What a clean stop gives the lanes to finish.
+# What a clean stop gives the connections to finish.
 STOP_S = 5.0
 LOOKS_PER_S = 100
 
@@ -41,9 +41,11 @@ class ServerPgLink(PgLink):
         self._schema = schema
         self._conninfo = full_conninfo(url)
         self.doors: dict[str, ServerDoor] = {}
-        self.puts = PutLane(self._conninfo, statements)
-        self.work = WorkLane(self._conninfo, statements)
-        self._ears = ListenLane(self._conninfo, statements, self.work, lambda: list(self.doors.values()), self.now_s)
+        self.puts = PgPutConnection(self._conninfo, statements)
+        self.work = PgWorkConnection(self._conninfo, statements)
+        self._listening = PgListenConnection(
+            self._conninfo, statements, self.work, lambda: list(self.doors.values()), self.now_s
+        )
         self.questions = Questions(
             self._conninfo, statements, "question", limits.PG_QUESTIONS_MAX, limits.PG_QUESTION_S, self.down_why
         )
@@ -53,8 +55,8 @@ class ServerPgLink(PgLink):
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def lanes(self) -> list[Lane]:
-        return [self.puts, self.work, self._ears]
+    def connections(self) -> list[PgConnection]:
+        return [self.puts, self.work, self._listening]
 
     def now_s(self) -> float:
         return self.loop.time()
@@ -82,8 +84,8 @@ class ServerPgLink(PgLink):
                 f"cannot use PostgreSQL: {one_line(error)}. Is it running, and may this user connect and make a schema"
                 " there? Check --postgres, or the variable PENSTOCK_POSTGRES_URL; `penstock pg status` says more."
             ) from error
-        for lane in self.lanes:
-            lane.start()
+        for each in self.connections:
+            each.start()
         self._tick()
 
     def _check_schema(self, connection: psycopg.Connection[Any]) -> None:
@@ -100,7 +102,7 @@ class ServerPgLink(PgLink):
             )
 
     async def stop(self) -> None:
-        """After the queues were terminated: let the lanes finish, and close everything."""
+        """After the queues were terminated: let the connections finish, and close everything."""
         for _ in range(round(STOP_S * LOOKS_PER_S)):
             if (self.puts.is_quiet() and self.work.is_quiet()) or not self.is_up():
                 break
@@ -112,15 +114,15 @@ class ServerPgLink(PgLink):
             self._timer.cancel()
         await self.questions.stop()
         await self.removals.stop()
-        for lane in self.lanes:
-            await lane.stop()
+        for each in self.connections:
+            await each.stop()
 
     def abandon(self) -> None:
         """Let go of everything as a crash would; for tests."""
         if self._timer is not None:
             self._timer.cancel()
-        for lane in self.lanes:
-            lane.abandon()
+        for each in self.connections:
+            each.abandon()
         self.questions.abandon()
         self.removals.abandon()
         self.doors.clear()

@@ -22,7 +22,7 @@ from penstock.errors import ChannelException, resource_locked
 from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
 from penstock.server.pg_connect import connect, one_line
-from penstock.server.pg_lane import Connection, Rows
+from penstock.server.pg_connection import Connection, Rows
 
 # What was found, or why nothing could be.
 Told = Callable[[Rows | ChannelException], None]

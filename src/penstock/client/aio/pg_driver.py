@@ -1,6 +1,6 @@
 """Sessions over PostgreSQL: the queues are tables, and every verb is a function of penstock's schema (`penstock.pg`).
 
-Owns the session's connection, which producers share, and an ear: a connection that hears the channels of several
+Owns the session's connection, which producers share, and one that listens to the channels of several
 consumers while somebody waits for all of them. Consumers have their own connections.
 """
 
@@ -39,8 +39,8 @@ class AsyncPgDriver(AsyncDriver):
         self._name = "penstock" if name is None else f"penstock {name}"
         self._statements = Statements(schema)
         self._link = AsyncPgLink(url, self._name, self._statements)
-        self._ear = AsyncPgLink(url, self._name, self._statements)
-        # Channels that the ear hears, on its connection of that generation.
+        self._listening = AsyncPgLink(url, self._name, self._statements)
+        # What it listens to, on the connection of that generation.
         self._heard: set[str] = set()
         self._heard_generation = -1
         self._consumers: WeakSet[AsyncPgConsumer] = WeakSet()
@@ -61,7 +61,7 @@ class AsyncPgDriver(AsyncDriver):
     async def close(self) -> None:
         for consumer in list(self._consumers):
             await consumer.close()
-        await self._ear.close()
+        await self._listening.close()
         await self._link.close()
 
     async def use_queue(self, queue: str, ordering: str | None) -> None:
@@ -116,18 +116,18 @@ class AsyncPgDriver(AsyncDriver):
         for consumer in waiting:
             await consumer.begin_to_wait()
         await self._hear([consumer.channel for consumer in waiting])
-        nap = AsyncPgNap(self._ear, queues, monotonic())
-        while not await self._ear.value("any_ready", (queues,)) and monotonic() < deadline_s:
+        nap = AsyncPgNap(self._listening, queues, monotonic())
+        while not await self._listening.value("any_ready", (queues,)) and monotonic() < deadline_s:
             for consumer in waiting:
                 await consumer.sweep_if_due()
             await nap.take(deadline_s, [consumer.number for consumer in waiting])
 
     async def _hear(self, channels: Sequence[str]) -> None:
-        await self._ear.connect()
-        if self._heard_generation != self._ear.generation:
+        await self._listening.connect()
+        if self._heard_generation != self._listening.generation:
             self._heard.clear()
-            self._heard_generation = self._ear.generation
+            self._heard_generation = self._listening.generation
         for channel in channels:
             if channel not in self._heard:
-                await self._ear.listen(channel)
+                await self._listening.listen(channel)
                 self._heard.add(channel)

@@ -18,8 +18,8 @@ from penstock.pg.participant import SWEEP_S, Chore, moment_s
 from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
 from penstock.server.pg_connect import one_line
-from penstock.server.pg_lane import Connection, Lane
-from penstock.server.pg_work_lane import WorkLane
+from penstock.server.pg_connection import Connection, PgConnection
+from penstock.server.pg_work_connection import PgWorkConnection
 
 if TYPE_CHECKING:
     from penstock.server.pg_door import ServerDoor
@@ -34,8 +34,8 @@ SEEN_S = (2.0, 2.0)
 FIRST_SWEEP_S = 4.0
 
 
-class ListenLane(Lane):
-    """Ears, and a broom."""
+class PgListenConnection(PgConnection):
+    """Hears of puts, counts, and sweeps."""
 
     NAME = "listen"
 
@@ -43,7 +43,7 @@ class ListenLane(Lane):
         self,
         conninfo: str,
         statements: Statements,
-        work: WorkLane,
+        work: PgWorkConnection,
         doors: Callable[[], Iterable[ServerDoor]],
         now_s: Callable[[], float],
     ) -> None:

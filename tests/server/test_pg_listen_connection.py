@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from penstock.pg.participant import Participant
-from penstock.server.pg_listen_lane import ListenLane
+from penstock.server.pg_listen_connection import PgListenConnection
 
 
 class Door:
-    """As much of a door as the lane touches."""
+    """As much of a door as the connection touches."""
 
     def __init__(self) -> None:
         self.participant = Participant("q", "consumer")
@@ -25,19 +25,19 @@ class Door:
         self.looked.set()
 
 
-def lane_of(door: Any) -> ListenLane:
-    lane = ListenLane("", Any, Any, lambda: [door], lambda: 0.0)  # type: ignore[arg-type]
-    lane._by_channel = {"q": door}
-    return lane
+def listening_to(door: Any) -> PgListenConnection:
+    listening = PgListenConnection("", Any, Any, lambda: [door], lambda: 0.0)  # type: ignore[arg-type]
+    listening._by_channel = {"q": door}
+    return listening
 
 
 def test_a_node_that_is_named_or_meant_with_all_others_looks_at_once() -> None:
     async def run() -> None:
         door = Door()
-        lane = lane_of(door)
-        lane._heard("q", "7")
-        lane._heard("q", "")
-        lane._heard("elsewhere", "7")
+        listening = listening_to(door)
+        listening._heard("q", "7")
+        listening._heard("q", "")
+        listening._heard("elsewhere", "7")
         assert door.looks == 2
 
     asyncio.run(run())
@@ -46,14 +46,14 @@ def test_a_node_that_is_named_or_meant_with_all_others_looks_at_once() -> None:
 def test_a_node_that_is_not_named_looks_once_and_a_moment_later_however_often_another_is() -> None:
     async def run() -> None:
         door = Door()
-        lane = lane_of(door)
+        listening = listening_to(door)
         for _ in range(5):
-            lane._heard("q", "8")
+            listening._heard("q", "8")
         assert door.looks == 0
         await asyncio.wait_for(door.looked.wait(), 10)
         assert door.looks == 1
         door.looked.clear()
-        lane._heard("q", "8")
+        listening._heard("q", "8")
         await asyncio.wait_for(door.looked.wait(), 10)
         assert door.looks == 2
 
@@ -63,14 +63,14 @@ def test_a_node_that_is_not_named_looks_once_and_a_moment_later_however_often_an
 def test_a_queue_that_was_closed_meanwhile_is_left_alone() -> None:
     async def run() -> None:
         door, other = Door(), Door()
-        lane = lane_of(door)
-        lane._by_channel["other"] = other  # type: ignore[assignment]
-        lane._heard("q", "8")
+        listening = listening_to(door)
+        listening._by_channel["other"] = other  # type: ignore[assignment]
+        listening._heard("q", "8")
         door.is_closed = True
         # By the second time the moment of the first one is over.
         for _ in range(2):
             other.looked.clear()
-            lane._heard("other", "8")
+            listening._heard("other", "8")
             await asyncio.wait_for(other.looked.wait(), 10)
         assert door.looks == 0
 

@@ -19,7 +19,7 @@ from penstock.backing.postgres_link import PutDone, PutRow
 from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
 from penstock.server.pg_connect import one_line
-from penstock.server.pg_lane import Connection, Lane
+from penstock.server.pg_connection import Connection, PgConnection
 from penstock.server.pg_rows import put_parameters
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PutItem:
         self.bytes = sum([len(row[0]) + len(row[3]) + 100 for row in rows])
 
 
-class PutLane(Lane):
+class PgPutConnection(PgConnection):
     """The outbox of the broker."""
 
     NAME = "put"

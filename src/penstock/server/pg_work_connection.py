@@ -20,8 +20,8 @@ from penstock.call_all import call_all
 from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
 from penstock.server.pg_connect import one_line
-from penstock.server.pg_lane import Connection, Lane
-from penstock.server.pg_put_lane import QUEUE_IS_GONE
+from penstock.server.pg_connection import Connection, PgConnection
+from penstock.server.pg_put_connection import QUEUE_IS_GONE
 from penstock.server.pg_rows import taken_rows
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ log = logging.getLogger("penstock.postgres")
 PAUSE_S = 1.0
 
 
-class WorkLane(Lane):
+class PgWorkConnection(PgConnection):
     """Reserves and settles for all queues of the node."""
 
     NAME = "work"
@@ -43,7 +43,7 @@ class WorkLane(Lane):
         # Queues with work, in the order of their turn.
         self._busy: dict[ServerDoor, None] = {}
         self._at_work: ServerDoor | None = None
-        # What is to be done when the lane has left a queue.
+        # What is to be done when this connection has left a queue.
         self._when_left: dict[ServerDoor, Callable[[], None]] = {}
         # All that have a number, for the loss of the session.
         self._attached: dict[ServerDoor, None] = {}
@@ -56,7 +56,7 @@ class WorkLane(Lane):
             self.wake()
 
     def when_left(self, door: ServerDoor, function: Callable[[], None]) -> None:
-        """Call it when nothing of this lane is under way for the queue, which is at once most of the time."""
+        """Call it when nothing is under way here for the queue, which is at once most of the time."""
         if self._at_work is door:
             self._when_left[door] = function
         else:

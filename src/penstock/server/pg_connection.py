@@ -1,7 +1,7 @@
-"""A lane: one connection to PostgreSQL with one kind of work, which is made again when it is lost.
+"""A connection to PostgreSQL with one kind of work, which is made again when it is lost.
 
-Each lane is a task on the broker's loop. It sleeps until it is woken; between two connections it waits a little longer
-each time. What a lane does is in its subclasses.
+Each is a task on the broker's loop. It sleeps until it is woken; between two tries to connect it waits a little longer
+each time. What it does is in its subclasses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _is_readable(number: int) -> bool:
     return bool(poll.poll(0))
 
 
-class Lane(ABC):
+class PgConnection(ABC):
     """One connection and its task."""
 
     NAME = ""
@@ -57,7 +57,7 @@ class Lane(ABC):
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"penstock-pg-{self.NAME}")
 
     def down_why(self, now_s: float) -> str:
-        """Why this lane does not work now; "" when it does, or has just begun to connect again."""
+        """Why this connection does not work now; "" when it does, or has just begun to connect again."""
         if self.connection is None and now_s - self._lost_s > CONNECTING_S:
             return self._failure or "no answer yet"
         return self._failure
@@ -123,7 +123,7 @@ class Lane(ABC):
             log.warning("the connection to PostgreSQL was lost (%s): %s", self.NAME, one_line(error))
         except Exception:
             # A bug: what is in flight is as unknown as after a loss, and the next connection begins anew.
-            log.exception("the lane of PostgreSQL has failed (%s)", self.NAME)
+            log.exception("the connection to PostgreSQL has failed (%s)", self.NAME)
         finally:
             self.connection = None
             self.lost()
