@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from benches.pipeline.journals import Made
 from benches.procstat import tree_pids
-from penstock.pipeline.jobs.archive import ArchiveOptions, archive
-from penstock.pipeline.jobs.refine import refine
+from penstock.pipeline.archive import ArchiveOptions, archive
 from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.refine.refine import refine
 
 LOOK_S: Final = 0.1
 
@@ -79,7 +79,7 @@ def measure_refine(spark: SparkSession, lake: Path, step_events: int, say: Calla
         result = refine(
             spark,
             Lake(lake),
-            max_events_per_step=step_events,
+            step_events=step_events,
             on_step=lambda done: say(f"refine, {done.lsn:,} of {done.end_lsn:,}"),
         )
         seconds = time.monotonic() - started

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.history.opening import open_log
-from penstock.pipeline.jobs.archive import (
+from penstock.pipeline.archive import (
     ArchiveOptions,
     ArchiveProgress,
     StreamFailed,
@@ -21,14 +21,16 @@ from penstock.pipeline.jobs.archive import (
     committed_lsn,
     end_of,
     only_one,
-    parser,
     progress_of,
     reason_in,
     starting_lsn,
 )
+from penstock.pipeline.jobs.archive import archive as command
+from penstock.pipeline.jobs.archive import options_of
 from penstock.pipeline.lake import half_batch
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.publishing.replay import ReplayOptions
 from tests.pipeline.archived import EVENTS_OF_A_LIFE, cursor_of, end_lsn, lsns_of, more, written
 from tests.pipeline.lake.tables import lsns_read_without_penstock, pending
 
@@ -130,16 +132,19 @@ def test_a_checkpoint_that_a_power_cut_has_emptied_is_named(tmp_path: Path) -> N
 
 
 def test_the_command_has_the_options_of_the_job() -> None:
-    least = ArchiveOptions(**vars(parser().parse_args(["--source", "data", "--lake", "lake"])))
-    assert least == ArchiveOptions("data", "lake", master=None)
-    arguments = "--source data --lake lake --once --no-bodies --max-records 5 --allow-data-loss --format parquet"
-    chosen = ArchiveOptions(**vars(parser().parse_args(arguments.split())))
+    def given(text: str) -> ArchiveOptions:
+        return options_of(command.make_context("archive", text.split()).params)
+
+    assert given("--source data --lake lake") == ArchiveOptions("data", "lake")
+    chosen = given("--source data --lake lake --once --no-bodies --max-records 5 --allow-data-loss --format parquet")
     assert (chosen.once, chosen.bodies, chosen.max_records, chosen.fail_on_data_loss) == (True, False, 5, False)
     assert chosen.format == "parquet"
+    often = given("--source data --lake lake --every 0.5 --max-bytes 9 --reader other --user ada")
+    assert (often.every_s, often.max_bytes, often.reader, often.user) == (0.5, 9, "other", "ada")
 
 
-def test_the_password_is_not_shown() -> None:
-    assert "secret" not in repr(ArchiveOptions("data", "lake", password="secret"))
+def test_the_password_of_a_broker_is_not_shown() -> None:
+    assert "secret" not in repr(ReplayOptions("amqp://ada:secret@localhost"))
 
 
 def test_the_reason_is_the_line_that_is_ours() -> None:
@@ -210,7 +215,7 @@ def test_a_stream_archives_what_comes_until_it_is_stopped(spark: SparkSession, t
     def stop() -> bool:
         return bool(seen) and committed_lsn(checkpoint_of(Lake(folder))) == end_lsn(source)
 
-    options = ArchiveOptions(str(source), str(folder), trigger_seconds=0.1, bodies=False)
+    options = ArchiveOptions(str(source), str(folder), every_s=0.1, bodies=False)
     result = archive(spark, options, on_progress, stop)
     assert result.lsn == end_lsn(source) == cursor_of(source)
     assert result.batches >= 2

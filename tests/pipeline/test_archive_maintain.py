@@ -8,11 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from penstock.pipeline.jobs.maintain import MaintainOptions, Maintenance, TableMaintenance, main, maintain
+from penstock.pipeline.jobs.maintain import maintain as command
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.maintain import MaintainOptions, Maintenance, TableMaintenance, maintain
 from tests.pipeline.lake.tables import lsns_read_without_penstock, pending, time_of
 
 
@@ -98,10 +100,19 @@ def test_days_for_a_table_that_does_not_exist_are_refused(lake: Lake) -> None:
         maintain(options(lake, keep_days={"platinum": 3}))
 
 
-def test_it_is_a_command_that_answers_in_json(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--lake", str(lake.path), "--keep-days", "3", "--keep-days-bronze", "100000", "--vacuum-hours", "0"]
-    assert main(arguments) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["tables"][0] == asdict(TableMaintenance("bronze", 0, 6, 1, 7))
-    assert main(["--lake", str(lake.path / "elsewhere")]) == 1
-    assert "is no lake" in capsys.readouterr().err
+def test_it_is_a_command_that_answers_in_json(lake: Lake) -> None:
+    # One that is named has its own days, wherever they stand.
+    arguments = ["--lake", str(lake.path), "--keep-days", "bronze=100000", "--keep-days", "3", "--vacuum-hours", "0"]
+    told = CliRunner().invoke(command, [*arguments, "--json"])
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)["tables"][0] == asdict(TableMaintenance("bronze", 0, 6, 1, 7))
+    told = CliRunner().invoke(command, ["--lake", str(lake.path / "elsewhere")])
+    assert (told.exit_code, "is no lake" in told.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e9", "1e308"])
+def test_days_that_no_calendar_has_are_refused(lake: Lake, days: str) -> None:
+    for given in (days, f"bronze={days}"):
+        told = CliRunner().invoke(command, ["--lake", str(lake.path), "--keep-days", given])
+        assert (told.exit_code, "days are 0 to" in told.stderr) == (1, True)
+        assert len(told.stderr.splitlines()) == 1

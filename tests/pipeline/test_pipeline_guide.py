@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("pyspark", reason="needs Spark: pip install 'penstock[pipeline]'")
 
 from penstock.cli.main import pipeline
+from penstock.pipeline.archive import ArchiveOptions, archive
 from penstock.pipeline.columns import EVENTS
-from penstock.pipeline.jobs.archive import ArchiveOptions, archive
-from penstock.pipeline.jobs.refine import refine
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.refine.life_columns import LIVES
 from penstock.pipeline.refine.minute_columns import MINUTES
+from penstock.pipeline.refine.refine import refine
 from penstock.pipeline.source.options import KNOWN
 from tests.pipeline.archived import written
 

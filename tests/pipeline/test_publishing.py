@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.jobs.replay import options_of
+from penstock.pipeline.jobs.replay import options_of, replay
 from penstock.pipeline.lake.opening import Lake
-from penstock.pipeline.publishing.arguments import replay_parser
 from penstock.pipeline.publishing.planning import preview
 from penstock.pipeline.publishing.replayed import Destination, replayed_batch, replayed_properties
 from penstock.pipeline.publishing.resuming import ReplayState, Resuming, check_name
@@ -132,7 +131,7 @@ def test_arguments_become_options() -> None:
         "--broker amqp://h --lake l --queue q --from 2026-01-31T08:00:00 --to 2026-01-31T08:00:00+02:00 --header a=b=c"
     )
     text += " --outcome dead-lettered --reason expired --to-exchange x --to-routing-key k --rate-limit 5 --ordered"
-    options = options_of(replay_parser().parse_args(text.split()))
+    options = options_of(replay.make_context("replay", text.split()).params)
     assert options.selection == Selection(
         queue="q",
         since=datetime(2026, 1, 31, 8, tzinfo=UTC),
@@ -155,7 +154,7 @@ def test_arguments_become_options() -> None:
 )
 def test_arguments_that_make_no_sense_are_said(text: str, words: str) -> None:
     with pytest.raises(SelectionError, match=words):
-        options_of(replay_parser().parse_args(["--broker", "amqp://h", *text.split()]))
+        options_of(replay.make_context("replay", ["--broker", "amqp://h", *text.split()]).params)
 
 
 def test_bodies_are_shown_without_what_a_terminal_would_do() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.pipeline.jobs.replay import ReplayOptions, ReplayProgress, replay
+from penstock.pipeline.publishing.replay import ReplayOptions, ReplayProgress, replay
 from penstock.pipeline.publishing.replayed import Destination
 from penstock.pipeline.publishing.selection import Selection, SelectionError, published_in_log
 from penstock.pipeline.sink.options import SinkError

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.jobs.archive import ArchiveOptions, archive
-from penstock.pipeline.jobs.refine import refine
-from penstock.pipeline.jobs.replay import ReplayOptions, replay
+from penstock.pipeline.archive import ArchiveOptions, archive
 from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.publishing.replay import ReplayOptions, replay
 from penstock.pipeline.publishing.replayed import Destination
 from penstock.pipeline.publishing.selection import Selection, SelectionError
+from penstock.pipeline.refine.refine import refine
 from penstock.testing import Broker
 from tests.pipeline import spark_process
 from tests.pipeline.past_messages import send, wait_for_events

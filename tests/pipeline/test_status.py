@@ -14,14 +14,14 @@ pytest.importorskip("deltalake", reason="needs the lake: pip install 'penstock[p
 
 from penstock.cli.main import main
 from penstock.history.opening import open_log
-from penstock.pipeline.jobs.reconcile import note
-from penstock.pipeline.jobs.status import status
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.opening import FORMATS, Lake
 from penstock.pipeline.lake.table import LakeError
 from penstock.pipeline.lake.writing import write_batches
+from penstock.pipeline.reconcile.reconcile import note
 from penstock.pipeline.reconcile.result import BROKER, POSTGRES, Difference, Reconciliation
 from penstock.pipeline.refine import progress
+from penstock.pipeline.status import status
 from tests.pipeline.archived import end_lsn, written
 from tests.pipeline.refine.lives_plain import event, table_of
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.pipeline.jobs.archive import ArchiveOptions, archive
-from penstock.pipeline.jobs.refine import refine
-from penstock.pipeline.jobs.triage import RedriveOptions, TriageOptions, redrive, triage
+from penstock.pipeline.archive import ArchiveOptions, archive
 from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.publishing.deaths import TriageOptions, triage
+from penstock.pipeline.publishing.redrive import RedriveOptions, redrive
 from penstock.pipeline.publishing.selection import Selection, SelectionError
+from penstock.pipeline.refine.refine import refine
 from penstock.testing import Broker
 from tests.pipeline.past_messages import send, wait_for_events
 from tests.pipeline.sink.queues import bodies, channel_to, declare, take_all

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.client.sync.session import Session
 from penstock.errors import StartupError
+from penstock.pipeline.archive import ArchiveOptions, archive
 from penstock.pipeline.class_archive import SILENT, archive_path, quoted
 from penstock.pipeline.java import java_home
-from penstock.pipeline.jobs.archive import ArchiveOptions, archive
-from penstock.pipeline.jobs.refine import refine
 from penstock.pipeline.lake.opening import open_lake
 from penstock.pipeline.own_scripts import own_folder
+from penstock.pipeline.refine.refine import refine
 from penstock.pipeline.session import spark_session
 
 if TYPE_CHECKING:

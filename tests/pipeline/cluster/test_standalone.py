@@ -137,7 +137,7 @@ def test_a_job_is_submitted_as_a_file(master: str, broker: HiddenBroker, tmp_pat
     lake = tmp_path / "lake"
     variables = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
     here = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-    job = [str(JOBS / "archive.py"), "--once", "--source", broker.http, "--lake", str(lake)]
+    job = [str(JOBS / "archive.py"), "--once", "--source", broker.http, "--lake", str(lake), "--json"]
     # The Python of this environment, which has penstock installed.
     variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables["PATH"]])
     told = run([spark_tool("spark-submit"), "--master", master, *settings(), *here, *job], variables, tmp_path)

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from penstock.pipeline.jobs.archive import ArchiveOptions, archive
+from penstock.pipeline.archive import ArchiveOptions, archive
 from penstock.pipeline.session import spark_session
 from tests.pipeline.conftest import SETTINGS
 

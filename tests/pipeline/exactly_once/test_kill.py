@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.jobs.archive import checkpoint_of
+from penstock.pipeline.archive import checkpoint_of
 from penstock.pipeline.lake.opening import Lake
 from tests.pipeline.archived import EVENTS_OF_A_LIFE, cursor_of, end_lsn, lsns_of
 from tests.pipeline.lake.tables import pyarrow_of_files

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.jobs.archive import end_of
+from penstock.pipeline.archive import end_of
 from penstock.pipeline.lake import durable, half_batch
 from penstock.pipeline.lake.file_table import FileTable, older_files
 from penstock.pipeline.lake.opening import Lake

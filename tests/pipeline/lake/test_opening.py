@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from penstock.pipeline.jobs import maintain, refine
+from penstock.pipeline.jobs.job import Job
+from penstock.pipeline.jobs.maintain import maintain
+from penstock.pipeline.jobs.refine import refine
 from penstock.pipeline.lake.opening import Lake, open_lake
 from penstock.pipeline.lake.table import LakeError
 
@@ -79,10 +81,8 @@ def test_a_lake_whose_own_file_is_damaged_is_left_alone(tmp_path: Path) -> None:
         assert about.read_bytes() == damaged
 
 
-@pytest.mark.parametrize("main", [refine.main, maintain.main])
-def test_jobs_that_go_on_with_a_lake_do_not_make_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], main: Callable[[list[str]], int]
-) -> None:
-    assert main(["--lake", str(tmp_path / "nothing")]) == 1
-    assert "nothing is no lake" in capsys.readouterr().err
+@pytest.mark.parametrize("job", [refine, maintain])
+def test_jobs_that_go_on_with_a_lake_do_not_make_one(tmp_path: Path, job: Job) -> None:
+    told = CliRunner().invoke(job, ["--lake", str(tmp_path / "nothing")])
+    assert (told.exit_code, "nothing is no lake" in told.stderr) == (1, True)
     assert not (tmp_path / "nothing").exists()

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 from pika.adapters.blocking_connection import BlockingChannel
 
-from penstock.cli import pipeline_status
 from penstock.cli.main import main
 from penstock.errors import StartupError
 from penstock.history.opening import open_log
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import plan
 from penstock.pipeline.decode.request import Request
+from penstock.pipeline.jobs import reconcile as reconcile_job
 from penstock.server import open_store
 from penstock.testing import Broker
 from tests.history.small_broker import PERSISTENT, channel_of, http_broker, http_port, publish, small_options
@@ -50,7 +50,7 @@ def url_of(broker: Broker) -> str:
 
 
 def reconciled(spark: SparkSession, source: str, lake: Path | None = None) -> Reconciliation:
-    from penstock.pipeline.jobs.reconcile import ReconcileOptions, reconcile
+    from penstock.pipeline.reconcile.reconcile import ReconcileOptions, reconcile
 
     return reconcile(lambda: spark, ReconcileOptions(source, None if lake is None else str(lake)))
 
@@ -162,7 +162,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, spark: SparkSession, *arguments: str
     def shared(job: str, master: str, driver_memory: str) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(pipeline_status, "spark_for", shared)
+    monkeypatch.setattr(reconcile_job, "spark_for", shared)
     return CliRunner().invoke(main, ["pipeline", "reconcile", *arguments])
 
 
@@ -254,9 +254,9 @@ def test_counters_agree_while_the_broker_works(spark: SparkSession, broker: Brok
 def test_a_history_that_does_not_reach_back_needs_a_lake_that_does(
     spark: SparkSession, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.pipeline.jobs.archive import ArchiveOptions, archive
-    from penstock.pipeline.jobs.refine import refine
+    from penstock.pipeline.archive import ArchiveOptions, archive
     from penstock.pipeline.lake.opening import Lake
+    from penstock.pipeline.refine.refine import refine
 
     monkeypatch.setattr(open_store, "StoreOptions", small_options)
     lake = tmp_path / "lake"
@@ -282,7 +282,7 @@ def test_a_history_that_does_not_reach_back_needs_a_lake_that_does(
 
 def bring_forward(channel: BlockingChannel, broker: Broker, spark: SparkSession, lake: Path) -> None:
     """Archive, and work until the broker has removed the first segment."""
-    from penstock.pipeline.jobs.archive import ArchiveOptions, archive
+    from penstock.pipeline.archive import ArchiveOptions, archive
 
     archive(spark, ArchiveOptions(url_of(broker), str(lake), once=True))
     declare(channel, "busy")

@@ -177,14 +177,14 @@ def archive_folder(folder: Path, lake_folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from penstock.pipeline.jobs.refine import refine
+    from penstock.pipeline.refine.refine import refine
 
     folder = tmp_path_factory.mktemp("golden")
     with Broker(data_dir=folder / "data") as broker:
         play(broker)
     made = archive_folder(folder / "data", folder / "lake")
     # Several ranges: lives that one opens another one ends.
-    result = refine(spark, made, max_events_per_step=50)
+    result = refine(spark, made, step_events=50)
     assert result.steps > 1
     return made
 

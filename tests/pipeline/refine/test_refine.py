@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.pipeline.columns import EVENTS
-from penstock.pipeline.jobs.refine import refine
 from penstock.pipeline.lake.file_table import FileTable
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.table import LakeError
 from penstock.pipeline.lake.writing import write_batches
 from penstock.pipeline.refine import progress
 from penstock.pipeline.refine.life_columns import LIVES
+from penstock.pipeline.refine.refine import refine
 from tests.pipeline.refine.lives_plain import Row, event, fold_plain, table_of
 from tests.pipeline.refine.test_lives import rows_of
 from tests.pipeline.refine.test_minutes import NOT_COUNTED, by_place, minutes_plain
@@ -83,10 +83,10 @@ def test_ranges_of_any_length_make_the_same_tables(spark: SparkSession, tmp_path
     lake = Lake(tmp_path / "lake", format)
     log = busy_log(24)
     archive(lake, log[:20], 0)
-    first = refine(spark, lake, max_events_per_step=13)
+    first = refine(spark, lake, step_events=13)
     assert (first.lsn, first.steps, first.events) == (20, 2, 20)
     archive(lake, log[20:], 1)
-    second = refine(spark, lake, max_events_per_step=1000)
+    second = refine(spark, lake, step_events=1000)
     assert (second.lsn, second.steps, second.events) == (len(log), 1, len(log) - 20)
     check_tables(lake, log)
     again = refine(spark, lake)
@@ -128,8 +128,8 @@ def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(
             crash_after(patch, owner, name)
             with pytest.raises(Crash, match=name):
                 # Another length than the run before: what was begun is finished with its own.
-                refine(spark, lake, max_events_per_step=length + (name == "plan"))
-    refine(spark, lake, max_events_per_step=length)
+                refine(spark, lake, step_events=length + (name == "plan"))
+    refine(spark, lake, step_events=length)
     check_tables(lake, log)
 
 
@@ -140,7 +140,7 @@ def test_rows_with_a_problem_are_events_all_the_same(spark: SparkSession, tmp_pa
     archive(lake, [strange, damage], 0, "poison")
     # Between 3 and 5000000 events are lost: nobody walks through that.
     archive(lake, [event(5_000_000, "acked", seq=5, at=9.0)], 0)
-    result = refine(spark, lake, max_events_per_step=10)
+    result = refine(spark, lake, step_events=10)
     (life,) = rows(lake, "silver").to_pylist()
     assert (life["published_lsn"], life["settled_lsn"], life["partial"]) == (1, 5_000_000, False)
     assert (result.lsn, result.events) == (5_000_001, 3)

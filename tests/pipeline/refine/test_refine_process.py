@@ -25,7 +25,7 @@ def test_a_job_that_was_killed_is_started_again_and_loses_nothing(tmp_path: Path
     lake = Lake(tmp_path / "lake")
     log = busy_log(40)
     archive(lake, log, 0)
-    arguments = ["--lake", str(lake.path), "--master", "local[1]", "--max-events-per-step", "50"]
+    arguments = ["--lake", str(lake.path), "--master", "local[1]", "--step-events", "50", "--json"]
     output = tmp_path / "output"
     process = spark_process.start(JOB, arguments, output)
     try:

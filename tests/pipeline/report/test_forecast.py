@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("deltalake", reason="needs the lake: pip install 'penstock[pipeline]'")
 
-from penstock.pipeline.jobs.forecast import forecast, forecast_text, limit_of, main
+from penstock.pipeline.jobs.forecast import forecast as command
+from penstock.pipeline.report.forecast import forecast, forecast_text, limit_of
 from penstock.pipeline.report.outlook import slopes
 from tests.pipeline.report.gold_lake import gold_row, lake_with
 
@@ -90,10 +92,14 @@ def test_anything_else_is_no_limit(text: str) -> None:
         limit_of(text)
 
 
-def test_the_command_answers_in_words_and_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_answers_in_words_and_in_json(tmp_path: Path) -> None:
     lake = lake_with(tmp_path / "lake", falling(10, 6000, 60))
     assert "empty in 1.5 h" in forecast_text(forecast(lake), 80)
-    assert main(["--lake", str(tmp_path / "lake"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["queues"][0]["text"].startswith("empty in")
-    assert main(["--lake", str(tmp_path / "lake"), "--limit", "orders"]) == 1
-    assert "QUEUE=N" in capsys.readouterr().err
+    given = ["--lake", str(tmp_path / "lake")]
+    told = CliRunner().invoke(command, given)
+    assert (told.exit_code, "empty in 1.5 h" in told.stdout) == (0, True)
+    told = CliRunner().invoke(command, [*given, "--json"])
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)["queues"][0]["text"].startswith("empty in")
+    told = CliRunner().invoke(command, [*given, "--limit", "orders"])
+    assert (told.exit_code, "QUEUE=N" in told.stderr) == (2, True)

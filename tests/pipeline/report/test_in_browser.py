@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("deltalake", reason="needs the lake: pip install 'penstock[pipeline]'")
 
-from penstock.pipeline.jobs.report import main
+from penstock.pipeline.jobs.report import report
 from tests.pipeline.report.gold_lake import gold_row, lake_with
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -60,7 +61,7 @@ def page_of(folder: Path) -> Path:
     ]
     lake_with(folder / "lake", rows)
     page = folder / "report.html"
-    assert main(["--lake", str(folder / "lake"), "--out", str(page)]) == 0
+    assert CliRunner().invoke(report, ["--lake", str(folder / "lake"), "--out", str(page)]).exit_code == 0
     return page
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("deltalake", reason="needs the lake: pip install 'penstock[pipeline]'")
 
-from penstock.pipeline.jobs.report import main, report
+from penstock.pipeline.jobs.report import report as command
 from penstock.pipeline.lake.opening import open_lake
 from penstock.pipeline.lake.table import LakeError
 from penstock.pipeline.report.minute_rows import read_span
 from penstock.pipeline.report.page import html_page
+from penstock.pipeline.report.report import report
 from penstock.pipeline.report.summary import summarise
 from penstock.pipeline.report.terminal import report_text, shortened, trend
 from tests.pipeline.report.gold_lake import gold_row, lake_with
@@ -206,10 +208,12 @@ def test_a_lake_without_minutes_says_what_to_do(tmp_path: Path) -> None:
         report(lake_with(tmp_path / "lake", []))
 
 
-def test_the_command_writes_data_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_data_and_page(tmp_path: Path) -> None:
     lake_with(tmp_path / "lake", busy_rows(3))
-    assert main(["--lake", str(tmp_path / "lake"), "--out", str(tmp_path / "page.html"), "--json", "--all"]) == 0
-    assert json.loads(capsys.readouterr().out)["queues"][0]["published"] == 360
+    given = ["--lake", str(tmp_path / "lake"), "--out", str(tmp_path / "page.html"), "--json", "--all"]
+    told = CliRunner().invoke(command, given)
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)["queues"][0]["published"] == 360
     assert (tmp_path / "page.html").read_text().endswith("</html>\n")
-    assert main(["--lake", str(tmp_path / "nothing")]) == 1
-    assert "no lake" in capsys.readouterr().err
+    told = CliRunner().invoke(command, ["--lake", str(tmp_path / "nothing")])
+    assert (told.exit_code, "no lake" in told.stderr) == (1, True)

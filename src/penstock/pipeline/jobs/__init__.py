@@ -1,1 +1,1 @@
-"""The jobs: each a function, a command of `penstock pipeline`, and an entry point for spark-submit."""
+"""The jobs, one in a file: a command of `penstock pipeline`, which spark-submit runs, too. The work is elsewhere."""

@@ -1,187 +1,84 @@
-"""`penstock pipeline maintain`: few files instead of many, nothing older than asked for, nothing that nobody needs.
-
-For each table, in this order: retention, which takes away whole files; compaction; vacuum. Then the open lives that
-earlier versions of `refine` had written. It may run beside the other jobs. Where one of them is faster, a table stays
-as it is until the next time.
-
-Events that `refine` has not seen yet are never removed, however old they are; in a lake that was never refined, age
-decides alone.
-
-It needs no Spark.
-"""
+"""`penstock pipeline maintain`: what keeps the lake tidy. It starts no Spark."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Sequence
 
-from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.file_table import FileTable, groups_to_compact
-from penstock.pipeline.lake.opening import TABLES, Lake, open_lake
-from penstock.pipeline.lake.statistics import as_statistic
-from penstock.pipeline.lake.table import LakeError, TableFile
+import click
 
-# The column that says how old a row is.
-TIME_OF: Final = {"bronze": "time", "poison": "time", "silver": "settled", "gold": "minute"}
-TARGET_BYTES: Final = 128 * 1024 * 1024
-VACUUM_HOURS: Final = 168.0
+from penstock.pipeline import defaults
+from penstock.pipeline.jobs.job import EXIT_FAILED, Job, answer
+from penstock.pipeline.jobs.options import json_option, lake_option
 
 
-@dataclass(frozen=True, slots=True)
-class MaintainOptions:
-    """What to tidy."""
+@click.command(cls=Job, short_help="Compact, apply retention, remove what nobody needs.")
+@lake_option
+@click.option(
+    "--keep-days",
+    multiple=True,
+    metavar="[TABLE=]DAYS",
+    help="Retention of a table, or of all that are not named. Repeatable.",
+)
+@click.option(
+    "--vacuum-hours",
+    type=click.FloatRange(0),
+    default=defaults.VACUUM_HOURS,
+    show_default=True,
+    metavar="HOURS",
+    help="Age of files that no version needs.",
+)
+@click.option(
+    "--target-mib",
+    type=click.IntRange(1),
+    default=defaults.FILE_MIB,
+    show_default=True,
+    metavar="MIB",
+    help="Size of a file, when small ones are put together.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@json_option
+def maintain(
+    lake: str, keep_days: tuple[str, ...], vacuum_hours: float, target_mib: int, dry_run: bool, as_json: bool
+) -> None:
+    """Make few files of many small ones, take away what is older than asked for, and what no version needs.
 
-    lake: str
-    # By table; one that is not named keeps everything.
-    keep_days: Mapping[str, float] = field(default_factory=dict)
-    target_bytes: int = TARGET_BYTES
-    # Files that no transaction names may be those of a job that runs, and those of an older version may be read.
-    vacuum_hours: float = VACUUM_HOURS
-    dry_run: bool = False
+    May run beside the other jobs. Events that were not refined yet stay, however old they are.
 
+    Exit codes: 0 done as asked; 1 a table was left alone, or it failed; 2 wrong options.
+    """
+    from penstock.pipeline.lake.opening import TABLES
+    from penstock.pipeline.maintain import MaintainOptions
+    from penstock.pipeline.maintain import maintain as work
 
-@dataclass(frozen=True, slots=True)
-class TableMaintenance:
-    """What was done to a table, or in a dry run would be."""
-
-    table: str
-    expired_files: int
-    # Of compaction.
-    files_before: int
-    files_after: int
-    vacuumed_files: int
-    # Why it was left as it is.
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Maintenance:
-    """The result."""
-
-    dry_run: bool
-    tables: tuple[TableMaintenance, ...]
-    # Folders of open lives that nobody points to any more.
-    refine_folders: int
-
-
-def maintain(options: MaintainOptions, now: datetime | None = None) -> Maintenance:
-    """Do it. LakeError when the lake cannot be read, or an option is wrong."""
-    for name, days in options.keep_days.items():
-        if name not in TABLES or days < 0:
-            raise LakeError(f"keep days for {name!r}: {days:g}; the tables are {', '.join(TABLES)}, days are 0 or more")
-    lake = open_lake(options.lake)
-    at = now or datetime.now(UTC)
-    tables = tuple(maintain_table(lake, name, options, at) for name in TABLES)
-    return Maintenance(options.dry_run, tables, remove_old_lives(lake, options.dry_run))
-
-
-def maintain_table(lake: Lake, name: str, options: MaintainOptions, now: datetime) -> TableMaintenance:
-    table = lake.table(name)
-    try:
-        expired = expire(lake, table, name, options, now)
-        before, after = compact(table, options, expired)
-        unused = table.unused(options.vacuum_hours)
-        if not options.dry_run:
-            table.vacuum(options.vacuum_hours)
-    except LakeError as error:
-        files = len(table.files())
-        return TableMaintenance(name, 0, files, files, 0, str(error))
-    return TableMaintenance(name, len(expired), before, after, len(unused))
+    days = _days(keep_days, TABLES)
+    result = work(MaintainOptions(lake, days, target_mib * 2**20, vacuum_hours, dry_run))
+    would = "would be " if result.dry_run else ""
+    lines = []
+    for table in result.tables:
+        done = f"{table.expired_files} expired, {table.files_before} compacted to {table.files_after}"
+        problem = f"; left alone: {table.problem}" if table.problem else ""
+        lines.append(f"{table.table}: files {would}{done}, {table.vacuumed_files} vacuumed{problem}")
+    lines.append(f"open lives: {result.refine_folders} old folders {would}removed")
+    answer(result, as_json, "\n".join(lines))
+    sys.exit(EXIT_FAILED if any(table.problem for table in result.tables) else 0)
 
 
-def expire(lake: Lake, table: FileTable, name: str, options: MaintainOptions, now: datetime) -> list[TableFile]:
-    """Retention: the files that go."""
-    days = options.keep_days.get(name)
-    if days is None:
-        return []
-    limit = as_statistic(now - timedelta(days=days))
-    column = TIME_OF[name]
-    refined = refined_lsn(lake) if name in ("bronze", "poison") else None
-
-    def goes(file: TableFile) -> bool:
-        if column not in file.maximums or file.maximums[column] >= limit:
-            return False
-        return refined is None or ("lsn" in file.maximums and bool(file.maximums["lsn"] < refined))
-
-    old = [file for file in table.files() if goes(file)]
-    if not options.dry_run:
-        table.delete_files(goes)
-    return old
-
-
-def compact(table: FileTable, options: MaintainOptions, expired: Sequence[TableFile]) -> tuple[int, int]:
-    """Files before and after."""
-    if not options.dry_run:
-        return table.compact(options.target_bytes)
-    gone = {file.path for file in expired}
-    files = [file for file in table.files() if file.path not in gone]
-    groups = groups_to_compact(files, options.target_bytes)
-    return len(files), len(files) - sum(len(group) - 1 for group in groups)
-
-
-def refined_lsn(lake: Lake) -> int | None:
-    """How far `refine` is; None when it never ran."""
-    state = refine_state(lake)
-    return None if state is None else int(state["lsn"])
-
-
-def refine_state(lake: Lake) -> dict[str, Any] | None:
-    found = durable.read_json(lake.own / "refine" / "refine.json")
-    return found if isinstance(found, dict) else None
-
-
-def remove_old_lives(lake: Lake, dry_run: bool) -> int:
-    """Folders of open lives of versions before the one that `refine.json` points to; how many."""
-    state = refine_state(lake)
-    if state is None:
-        return 0
-    folder = lake.own / "refine"
-    old = [path for path in folder.iterdir() if path.name.isdigit() and int(path.name) < int(state["version"])]
-    if not dry_run:
-        for path in old:
-            shutil.rmtree(path, ignore_errors=True)
-    return len(old)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The arguments of `main`."""
-    made = argparse.ArgumentParser(prog="maintain", description="compact, expire and vacuum the tables of a lake")
-    made.add_argument("--lake", required=True, help="folder of the lake")
-    for name in TABLES:
-        made.add_argument(f"--keep-days-{name}", type=float, metavar="N", help=f"remove older rows of {name}")
-    made.add_argument("--keep-days", type=float, metavar="N", help="for every table that is not named by itself")
-    made.add_argument("--target-mb", type=int, default=TARGET_BYTES // 2**20, metavar="N", help="size of a file")
-    made.add_argument("--vacuum-hours", type=float, default=VACUUM_HOURS, metavar="N", help="age of what is removed")
-    made.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    return made
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """For spark-submit and cron."""
-    given = vars(parser().parse_args(arguments))
-    days = {name: given[f"keep_days_{name}"] for name in TABLES}
-    keep = {name: given["keep_days"] if own is None else own for name, own in days.items()}
-    options = MaintainOptions(
-        lake=given["lake"],
-        keep_days={name: value for name, value in keep.items() if value is not None},
-        target_bytes=given["target_mb"] * 2**20,
-        vacuum_hours=given["vacuum_hours"],
-        dry_run=given["dry_run"],
-    )
-    try:
-        result = maintain(options)
-    except LakeError as error:
-        sys.stderr.write(f"maintain: {error}\n")
-        return 1
-    sys.stdout.write(json.dumps(asdict(result)) + "\n")
-    return 1 if any(table.problem for table in result.tables) else 0
+def _days(given: Sequence[str], tables: Sequence[str]) -> dict[str, float]:
+    """Days by table. One that is named has its own, wherever that stands."""
+    named: dict[str, float] = {}
+    others: dict[str, float] = {}
+    for text in given:
+        table, equals, days = text.rpartition("=")
+        try:
+            if equals:
+                named[table] = float(days)
+            else:
+                others = dict.fromkeys(tables, float(days))
+        except ValueError:
+            raise click.BadParameter(f"'{text}' is neither DAYS nor TABLE=DAYS", param_hint="--keep-days") from None
+    return {**others, **named}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    maintain()

@@ -1,224 +1,56 @@
-"""`penstock pipeline reconcile`: every counter recomputed, and compared with what is reported.
-
-The counters of the broker are taken in one turn of its loop, with the LSN at which they hold. The fold of all events
-below that LSN must give the same numbers; if history no longer reaches back to the beginning, the open lives of a lake
-that was refined take its place. Counters of PostgreSQL are compared with the rows that they count.
-
-A difference is a bug or damage. It is told by the exit code, and noted in the lake, where `penstock pipeline status`
-shows it.
-"""
+"""`penstock pipeline reconcile`: every counter recomputed, and compared."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import ExitStack
 
-from penstock.errors import StartupError
-from penstock.history.http_log import HttpLog
-from penstock.history.log import HistoryError, Log, LogState
-from penstock.history.opening import open_log
-from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.opening import Lake, open_lake
-from penstock.pipeline.reconcile.counting import exactly, held
-from penstock.pipeline.reconcile.postgres import recount, repair
-from penstock.pipeline.reconcile.result import BROKER, Difference, Reconciliation, compare
-from penstock.pipeline.refine import progress
+import click
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# The counters hold at an LSN that is durable a moment later.
-DURABLE_S: Final = 30.0
-LOOK_S: Final = 0.02
-
-# Rows of `held` by the queue's number.
-Counted = dict[int, dict[str, Any]]
+from penstock.pipeline import defaults
+from penstock.pipeline.jobs.job import EXIT_FAILED, Job, answer
+from penstock.pipeline.jobs.options import json_option, source_options, spark_options
+from penstock.pipeline.jobs.starting import spark_for
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileOptions:
-    """What to compare with what."""
+@click.command(cls=Job, short_help="Recompute every counter, and compare.")
+@source_options
+@click.option("--lake", envvar="PENSTOCK_LAKE", metavar="FOLDER", help="Needed when history does not reach back.")
+@click.option("--postgres", metavar="URL", help="Compare the counters of queues in this PostgreSQL, too.")
+@click.option("--schema", default=defaults.SCHEMA, show_default=True, metavar="NAME", help="penstock's schema there.")
+@click.option("--repair", is_flag=True, help="Set PostgreSQL's counters right.")
+@spark_options
+@json_option
+def reconcile(
+    source: str | None,
+    user: str | None,
+    lake: str | None,
+    postgres: str | None,
+    schema: str,
+    repair: bool,
+    master: str | None,
+    driver_memory: str | None,
+    as_json: bool,
+) -> None:
+    """Count from the journal what every queue must hold, and compare that with the broker's own counters.
 
-    # The broker's URL; None: PostgreSQL only.
-    source: str | None = None
-    # A lake of the same log, refined: needed when history does not reach back to the beginning.
-    lake: str | None = None
-    postgres: str | None = None
-    schema: str = "penstock"
-    # Set PostgreSQL's counters right if they are not.
-    repair: bool = False
-    user: str | None = None
-    password: str | None = None
-    master: str | None = "local[*]"
+    --source is the http URL of a running broker. With --postgres the counters there are compared with their rows.
 
+    Exit codes: 0 all agree; 1 something differs, repaired or not, or it failed; 2 wrong options.
+    """
+    from penstock.pipeline.reconcile.reconcile import ReconcileOptions
+    from penstock.pipeline.reconcile.reconcile import reconcile as work
 
-def reconcile(make_spark: Callable[[], SparkSession], options: ReconcileOptions) -> Reconciliation:
-    """Compare everything that the options name. Spark is started only if there is a log to fold."""
-    if options.source is None and options.postgres is None:
-        raise StartupError("there is nothing to compare: give --source URL, or --postgres URL, or both")
-    result = Reconciliation()
-    if options.source is not None:
-        result = result.and_also(with_broker(make_spark, options))
-    if options.postgres is not None:
-        found = recount(options.postgres, options.schema)
-        if options.repair and found.differences:
-            repair(options.postgres, options.schema)
-            found = replace(found, repaired=True)
-        result = result.and_also(found)
-    if options.lake is not None:
-        note(Lake(options.lake), result)
-    return result
-
-
-def note(lake: Lake, result: Reconciliation) -> None:
-    """Leave the result where `penstock pipeline status` finds it."""
-    told = {**asdict(result), "standing": result.standing, "updated_us": time.time_ns() // 1000}
-    durable.replace_json(note_file(lake), told)
-
-
-def note_file(lake: Lake) -> Path:
-    return lake.own / "progress" / "reconcile.json"
-
-
-def with_broker(make_spark: Callable[[], SparkSession], options: ReconcileOptions) -> Reconciliation:
-    """The broker's counters, and the fold of its log."""
-    assert options.source is not None
-    with closing(open_log(options.source, options.user, options.password)) as log:
-        if not isinstance(log, HttpLog):
-            raise StartupError(
-                "counters are those of a running broker: give --source http://HOST:PORT of one that was started"
-                " with --http-port"
-            )
-        counters = log.counters()
-        lsn = int(counters["lsn"])
-        wait_until_durable(log, lsn)
-        start, open_files = beginning(log.state(), options.lake, lsn)
-    spark = make_spark()
-    before = None
-    if open_files:
-        from penstock.pipeline.refine.refine_step import read_open
-
-        before = read_open(spark, open_files).select("queue_no", "seq", "size")
-    found = held(view(spark, options, "runs", start, lsn), before)
-    counted = {row["queue_no"]: row.asDict() for row in found.collect()}
-    if numbers := suspects(counters["queues"], counted):
-        # A run across one of the bounds has made the sums inexact; or they are right, and a counter is not.
-        events = view(spark, options, "events", start, lsn, "queue_no int, seq long, kind string, size long")
-        recount_exactly(counted, numbers, events, before)
-    return compared(lsn, counters["queues"], counted)
-
-
-def wait_until_durable(log: Log, lsn: int) -> None:
-    deadline_s = time.monotonic() + DURABLE_S
-    while log.state().end_lsn < lsn:
-        if time.monotonic() > deadline_s:
-            raise HistoryError(f"the log has not become durable up to LSN {lsn} within {DURABLE_S:g} s; try again")
-        time.sleep(LOOK_S)
-
-
-def beginning(state: LogState, lake: str | None, lsn: int) -> tuple[int, list[str]]:
-    """Where to begin, and the files of the lives that were open there."""
-    first_lsn = state.first_lsn
-    if first_lsn == 0:
-        return 0, []
-    if lake is None:
-        raise StartupError(
-            f"history begins at LSN {first_lsn}, and what was in the queues then is not known;"
-            " give --lake of a lake that was archived from the beginning, and refined"
-        )
-    found = open_lake(lake)
-    if found.log_id != state.log_id:
-        raise StartupError(f"the lake {found.path} has the events of another log: give that of this broker")
-    done = progress.refined(found)
-    if not first_lsn <= done.lsn <= lsn:
-        raise StartupError(
-            f"the lake is refined up to LSN {done.lsn}, and history begins at {first_lsn};"
-            " run `penstock pipeline archive --once` and `penstock pipeline refine` first"
-        )
-    return done.lsn, progress.open_life_files(found, done)
-
-
-def view(
-    spark: SparkSession, options: ReconcileOptions, name: str, start: int, end: int, columns: str | None = None
-) -> DataFrame:
-    """The events [start, end) of the log."""
-    given = {
-        "source": options.source,
-        "view": name,
-        "user": options.user,
-        "password": options.password,
-        "bodies": "false",
-        "startingOffsets": start,
-        "endingOffsets": end,
-    }
-    reader = spark.read.format("penstock")
-    if columns is not None:
-        reader = reader.schema(columns)
-    return reader.options(**{option: str(value) for option, value in given.items() if value is not None}).load()
-
-
-def suspects(reported: Sequence[dict[str, Any]], counted: Counted) -> list[int]:
-    """Numbers of the queues of which the sums are not what is reported."""
-    told = {queue["queue_no"]: (queue["persistent_count"], queue["persistent_bytes"]) for queue in reported}
-    return [number for number in {*told, *counted} if told.get(number, (0, 0)) != held_by(counted.get(number))]
-
-
-def recount_exactly(counted: Counted, numbers: Sequence[int], events: DataFrame, before: DataFrame | None) -> None:
-    """Put numbers that are right beyond doubt in the place of the sums."""
-    earlier = None if before is None else before.where(before.queue_no.isin(*numbers))
-    found = exactly(events.where(events.queue_no.isin(*numbers)), earlier)
-    for row in found.collect():
-        counted[row["queue_no"]].update(messages=row["messages"], bytes=row["bytes"])
-
-
-def held_by(row: dict[str, Any] | None) -> tuple[int, int]:
-    """Messages and bytes."""
-    return (0, 0) if row is None else (row["messages"], row["bytes"])
-
-
-def compared(lsn: int, reported: Sequence[dict[str, Any]], counted: Counted) -> Reconciliation:
-    """The broker's queues beside those of the log."""
-    differences: list[Difference] = []
-    for queue in reported:
-        messages, size = held_by(counted.get(queue["queue_no"]))
-        pairs = {
-            "persistent_count": (queue["persistent_count"], messages),
-            "persistent_bytes": (queue["persistent_bytes"], size),
-        }
-        differences += compare(BROKER, queue["vhost"], queue["queue"], pairs)
-    known = {queue["queue_no"] for queue in reported}
-    for number, row in counted.items():
-        # By the log it was never deleted, and the broker does not know it.
-        if number not in known and row["messages"]:
-            name = row["queue"] or f"number {number}"
-            differences.append(Difference(BROKER, row["vhost"], name, "persistent_count", None, row["messages"]))
-    queues = len(reported)
-    return Reconciliation(lsn, queues, 2 * queues, tuple(differences))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """For spark-submit."""
-    from penstock.pipeline.session import spark_session
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", help="URL of the broker")
-    parser.add_argument("--lake", help="folder of the lake")
-    parser.add_argument("--postgres", help="URL of the database")
-    parser.add_argument("--schema", default="penstock")
-    parser.add_argument("--repair", action="store_true", help="set PostgreSQL's counters right")
-    parser.add_argument("--master", default=None, help="Spark master; by default that of spark-submit")
-    options = ReconcileOptions(**vars(parser.parse_args(arguments)))
-    result = reconcile(lambda: spark_session("penstock reconcile", options.master), options)
-    sys.stdout.write(f"{json.dumps(asdict(result))}\n")
-    return 1 if result.differences else 0
+    options = ReconcileOptions(source, lake, postgres, schema, repair, user)
+    with ExitStack() as stack:
+        result = work(lambda: stack.enter_context(spark_for("reconcile", master, driver_memory)), options)
+    lines = [f"DIFFERS   {one}" for one in result.differences]
+    lines.append(f"{result.counters} counters of {result.queues} queues compared, {len(result.differences)} differ")
+    if result.repaired:
+        lines.append("the counters of PostgreSQL were set right")
+    answer(result, as_json, "\n".join(lines))
+    sys.exit(EXIT_FAILED if result.differences else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    reconcile()

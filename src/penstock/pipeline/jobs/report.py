@@ -1,101 +1,57 @@
-"""`penstock pipeline report`: what happened in the last hours, as a page and as tables.
-
-It reads gold alone, without Spark, and so takes about a second.
-
-What it does not do: bring gold up to date. That is `refine`.
-"""
+"""`penstock pipeline report`: what the lake says about queues, for people. It starts no Spark."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import shutil
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from penstock.pipeline.lake.opening import open_lake
-from penstock.pipeline.lake.table import LakeError
-from penstock.pipeline.report.minute_rows import read_span
-from penstock.pipeline.report.page import html_page
-from penstock.pipeline.report.summary import Report, summarise
-from penstock.pipeline.report.terminal import report_text
+import click
 
-if TYPE_CHECKING:
-    from penstock.pipeline.lake.opening import Lake
-
-HOURS: Final = 24.0
+from penstock.pipeline import defaults
+from penstock.pipeline.jobs.job import Job, answer, fail
+from penstock.pipeline.jobs.options import json_option, lake_option, queue_options
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """What to show, and where."""
-
-    lake: str
-    # The page; None for none.
-    out: str | None = None
-    # Up to the newest minute that the lake has; None for all.
-    hours: float | None = HOURS
-    # Names, with * and ?; none is all.
-    queues: tuple[str, ...] = ()
-    vhost: str | None = None
-
-
+# Its page is written where its user wants it, for whom he wants.
+@click.command(cls=Job, private=False, short_help="What happened, as a page with plots and as tables.")
+@lake_option
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Write a self-contained HTML page, too.")
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, min_open=True),
+    default=defaults.REPORT_HOURS,
+    show_default=True,
+    metavar="N",
+    help="Up to the newest minute that the lake has.",
+)
+@click.option("--all", "everything", is_flag=True, help="All that the lake has, whatever --hours says.")
+@queue_options
+@json_option
 def report(
-    lake: Lake,
-    out: str | Path | None = None,
-    *,
-    hours: float | None = HOURS,
-    queues: Sequence[str] = (),
-    vhost: str | None = None,
-) -> Report:
-    """Sum up the span; with `out` the page is written there. LakeError when the lake has no minutes."""
-    minutes = None if hours is None else round(hours * 60)
-    made = summarise(read_span(lake, minutes, queues, vhost))
-    if out is not None:
-        write_page(made, Path(out))
-    return made
+    lake: str,
+    out: str | None,
+    hours: float,
+    everything: bool,
+    queues: tuple[str, ...],
+    vhost: str | None,
+    as_json: bool,
+) -> None:
+    """Show rates, depth, wait and service times, outcomes and dead letters of the last hours, queue by queue.
 
+    It shows what was refined; `penstock pipeline refine` brings that up to date.
+    """
+    from penstock.pipeline.lake.opening import open_lake
+    from penstock.pipeline.report.report import report as work
+    from penstock.pipeline.report.terminal import report_text
 
-def write_page(made: Report, path: Path) -> None:
-    """The page is there as a whole, or the one before it is: somebody may be looking at it."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(html_page(made), encoding="utf-8")
-    draft.replace(path)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The arguments of `main`."""
-    made = argparse.ArgumentParser(prog="report", description="what happened in the last hours, queue by queue")
-    made.add_argument("--lake", required=True, help="folder of the lake")
-    made.add_argument("--out", metavar="FILE", help="write a page with plots, too")
-    made.add_argument("--hours", type=float, default=HOURS, metavar="N", help="up to the lake's newest minute")
-    made.add_argument("--all", dest="hours", action="store_const", const=None, help="all hours")
-    made.add_argument("--queue", dest="queues", action="append", default=[], metavar="NAME", help="with * and ?")
-    made.add_argument("--vhost")
-    made.add_argument("--json", action="store_true", help="the data as JSON instead of tables")
-    return made
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """For spark-submit and cron."""
-    given = vars(parser().parse_args(arguments))
-    wants_json = given.pop("json")
-    options = ReportOptions(**{**given, "queues": tuple(given["queues"])})
     try:
-        made = report(
-            open_lake(options.lake), options.out, hours=options.hours, queues=options.queues, vhost=options.vhost
-        )
-    except (LakeError, OSError) as error:
-        sys.stderr.write(f"report: {error}\n")
-        return 1
-    width = shutil.get_terminal_size().columns
-    sys.stdout.write(json.dumps(asdict(made)) + "\n" if wants_json else report_text(made, width))
-    return 0
+        made = work(open_lake(lake), out, hours=None if everything else hours, queues=queues, vhost=vhost)
+    except OSError as error:
+        fail(f"the page cannot be written: {error}")
+    answer(made, as_json, report_text(made, shutil.get_terminal_size().columns).rstrip("\n"))
+    if out is not None:
+        click.echo(f"page: {Path(out).absolute().as_uri()}", err=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    report()

@@ -1,106 +1,70 @@
-"""`penstock pipeline run`: archive all the time, refine and report now and then, in one Spark session.
-
-What stands beside a broker on one machine (`make run`). Archiving has this thread, the other two follow it on one of
-their own. A refinement or report that fails is told and tried again; when archiving fails, that is the end.
-"""
+"""`penstock pipeline run`: archive all the time, refine and report now and then."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+import click
 
-from penstock.pipeline.jobs.archive import ArchiveOptions, ArchiveProgress, archive, end_of
-from penstock.pipeline.jobs.refine import refine
-from penstock.pipeline.jobs.report import report
-from penstock.pipeline.lake.opening import Lake
-from penstock.pipeline.lake.reading import largest
-from penstock.pipeline.lake.table import LakeError
-from penstock.pipeline.spark_errors import SPARK_ERRORS, in_words
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-LOOK_S: Final = 0.2
+from penstock.pipeline import defaults
+from penstock.pipeline.jobs.job import Job
+from penstock.pipeline.jobs.options import lake_option, needed, source_options, spark_options
+from penstock.pipeline.jobs.starting import look_at_log, spark_for
+from penstock.pipeline.jobs.stop import Stop
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What to archive, and how often to refine it."""
+@click.command(cls=Job, short_help="Archive all the time, refine and report now and then.")
+@source_options
+@lake_option
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1),
+    default=defaults.RUN_EVERY_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="From the beginning of a batch to that of the next.",
+)
+@click.option(
+    "--refine-every",
+    "refine_every_s",
+    type=click.FloatRange(1),
+    default=defaults.REFINE_EVERY_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="From one refinement and report to the next.",
+)
+@click.option("--report", "page", metavar="FILE", help="Where the page goes.  [default: report.html in the lake]")
+@click.option(
+    "--with-parent", type=click.IntRange(1), metavar="PID", help="End when this process ends, which has started it."
+)
+@spark_options
+def run(
+    source: str | None,
+    user: str | None,
+    lake: str,
+    every_s: float,
+    refine_every_s: float,
+    page: str | None,
+    with_parent: int | None,
+    master: str | None,
+    driver_memory: str | None,
+) -> None:
+    """Stand beside a broker: archive as it goes, refine and write the report every --refine-every seconds.
 
-    archive: ArchiveOptions
-    refine_seconds: float = 60.0
-    # Where the page goes; None for `report.html` in the lake.
-    report: str | None = None
+    Runs until SIGINT or SIGTERM.
+    """
+    from penstock.pipeline.archive import ArchiveOptions
+    from penstock.pipeline.lake.opening import Lake
+    from penstock.pipeline.run import RunOptions
+    from penstock.pipeline.run import run as work
 
-
-class Refining:
-    """Refines and reports on a thread, when there is something new and its time has come."""
-
-    def __init__(self, spark: SparkSession, lake: Lake, options: RunOptions, say: Callable[[str], None]) -> None:
-        from pyspark import InheritableThread
-
-        self._spark = spark
-        self._lake = lake
-        self._options = options
-        self._say = say
-        # Behind the last event that the lake has. What was archived before may not be refined yet.
-        self._archived_lsn = end_of(lake) or 0
-        self._ending = threading.Event()
-        # Spark does not find sources written in Python on another thread than the first: archiving has that one.
-        self._thread = InheritableThread(target=self._work, session=spark)
-        self._thread.daemon = True
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def archived(self, progress: ArchiveProgress) -> None:
-        self._archived_lsn = progress.lsn
-
-    def stop(self) -> None:
-        """Ask for the end, and wait for it."""
-        self._ending.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        refined_lsn = 0
-        due_s = time.monotonic()
-        while not self._ending.wait(LOOK_S):
-            archived_lsn = self._archived_lsn
-            if archived_lsn > refined_lsn and time.monotonic() >= due_s:
-                if largest(self._lake.table("bronze"), "lsn") is None:
-                    # Declarations have positions in the log, and are no events of messages.
-                    refined_lsn = archived_lsn
-                    continue
-                if refine_and_report(self._spark, self._lake, self._options, self._say):
-                    refined_lsn = archived_lsn
-                due_s = time.monotonic() + self._options.refine_seconds
-
-
-def run(spark: SparkSession, options: RunOptions, say: Callable[[str], None], stop: Callable[[], bool]) -> None:
-    """Go on until `stop` says so. The errors of `archive`."""
-    refining = Refining(spark, Lake(options.archive.lake, options.archive.format), options, say)
-    refining.start()
-    try:
-        archive(spark, options.archive, refining.archived, stop)
-    finally:
-        refining.stop()
+    stop = Stop(with_parent)
+    archiving = ArchiveOptions(needed(source), lake, every_s=every_s, user=user)
+    look_at_log(archiving.source, user)
+    Lake(lake)
+    with spark_for("pipeline", master, driver_memory) as spark:
+        stop.listen()
+        work(spark, RunOptions(archiving, refine_every_s, page), lambda text: click.echo(text, err=True), stop)
 
 
-def refine_and_report(spark: SparkSession, lake: Lake, options: RunOptions, say: Callable[[str], None]) -> bool:
-    """Whether it was done; if not, it was told why."""
-    out = Path(options.report).absolute() if options.report is not None else lake.path / "report.html"
-    try:
-        result = refine(spark, lake)
-        report(lake, out)
-    except (LakeError, OSError) as error:
-        say(f"not refined: {error}")
-        return False
-    except SPARK_ERRORS as error:
-        say(f"not refined: {in_words(error)}")
-        return False
-    say(f"{result.events:,} events refined, {result.lives:,} lives ended, {result.open:,} open; report {out.as_uri()}")
-    return True
+if __name__ == "__main__":
+    run()

@@ -4,7 +4,7 @@ Lives that ended as dead letters, or were rejected and are gone, come from silve
 from bronze. They are grouped by queue, reason, routing key, content type and a header of one's choice. A group has an
 id, made from these.
 
-What it does not do: publish. That is `jobs.triage`.
+What it does not do: publish. That is `redrive`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from penstock.pipeline import defaults
 from penstock.pipeline.columns import EVENTS
 from penstock.pipeline.lake.reading import read_table
 from penstock.pipeline.publishing.planning import PREVIEW_BYTES, preview, shown
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 DEAD: Final = ("dead-lettered", "rejected")
-GROUPS_SHOWN: Final = 100
 SAMPLES: Final = 3
 KEYS: Final = ("vhost", "queue", "outcome", "reason", "routing_key", "content_type", "header_value")
 
@@ -38,9 +38,7 @@ class TriageOptions:
     selection: Selection = field(default_factory=Selection)
     # Its value is part of a group.
     header: str | None = None
-    groups: int = GROUPS_SHOWN
-    samples: int = SAMPLES
-    master: str | None = "local[*]"
+    groups: int = defaults.GROUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ def triage(spark: SparkSession, options: TriageOptions) -> TriageResult:
     assert totals is not None
     top = grouped.orderBy(f.desc("count"), *KEYS).limit(options.groups).collect()
     newest = Window.partitionBy(*KEYS).orderBy(f.desc("settled_lsn"), f.desc("seq"))
-    numbered = dead.withColumn("place", f.row_number().over(newest)).where(f.col("place") <= options.samples)
+    numbered = dead.withColumn("place", f.row_number().over(newest)).where(f.col("place") <= SAMPLES)
     samples: dict[str, list[SampleMessage]] = {group_id(row, options.header): [] for row in top}
     for row in numbered.orderBy("place").collect() if top else []:
         found = samples.get(group_id(row, options.header))

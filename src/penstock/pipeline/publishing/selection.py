@@ -137,14 +137,13 @@ def published_in_log(
     selection: Selection,
     bodies: bool,
     user: str | None = None,
-    password: str | None = None,
 ) -> DataFrame:
     """Published events of a data folder or URL that are chosen."""
     if selection.needs_lives:
         raise SelectionError("how a life has ended is known in a lake: give --lake, and not --source")
     reader = spark.read.format("penstock").option("view", "events").option("source", source)
     reader = reader.option("kinds", PUBLISHED).option("bodies", str(bodies).lower())
-    for name, value in (("vhost", selection.vhost), ("queue", selection.queue), ("user", user), ("password", password)):
+    for name, value in (("vhost", selection.vhost), ("queue", selection.queue), ("user", user)):
         if value is not None:
             reader = reader.option(name, value)
     return narrowed(reader.load(), selection)
