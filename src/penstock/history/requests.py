@@ -19,7 +19,6 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 
 RANGE_BYTES_MAX: Final = 8 * 1024 * 1024
 BODY_BYTES_MAX: Final = 64 * 1024

@@ -15,7 +15,8 @@ from deltalake import DeltaTable as PlainDeltaTable
 
 from penstock.pipeline.columns import EVENTS
 from penstock.pipeline.lake.file_table import FileTable
-from penstock.pipeline.lake.table import NewFile
+from penstock.pipeline.lake.statistics import as_statistic
+from penstock.pipeline.lake.table import NewFile, TableFile
 from penstock.pipeline.lake.writing import write_batches
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -52,6 +53,12 @@ def pending(table: FileTable, lsns: range, rows_max: int = 1_000_000) -> list[Ne
     """Files of events, not yet in the table; a batch of ten rows at a time."""
     pieces: Iterator[pa.RecordBatch] = (batch_of(lsns[at : at + 10]) for at in range(0, len(lsns), 10))
     return write_batches(table.folder, pieces, EVENTS, "test", rows_max)
+
+
+def wholly_below(column: str, value: Any) -> Callable[[TableFile], bool]:
+    """Whether all values of a file are smaller."""
+    limit = as_statistic(value)
+    return lambda file: bool(file.maximums[column] < limit)
 
 
 def pyarrow_of_files(table: FileTable) -> list[int]:

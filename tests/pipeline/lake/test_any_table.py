@@ -13,7 +13,14 @@ from penstock.pipeline.lake.file_table import FileTable
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.table import LakeError
 from penstock.pipeline.lake.writing import write_batches
-from tests.pipeline.lake.tables import batch_of, lsns_read_without_penstock, pending, pyarrow_of_files, time_of
+from tests.pipeline.lake.tables import (
+    batch_of,
+    lsns_read_without_penstock,
+    pending,
+    pyarrow_of_files,
+    time_of,
+    wholly_below,
+)
 
 
 @pytest.fixture(params=["delta", "parquet"])
@@ -35,7 +42,7 @@ def test_a_table_that_was_never_written_is_empty(table: FileTable) -> None:
     assert table.files() == []
     assert table.version_of("archive") == -1
     assert table.compact(1000) == (0, 0)
-    assert table.delete_below("lsn", 10) == 0
+    assert table.delete_files(wholly_below("lsn", 10)) == 0
     assert table.vacuum(0) == 0
 
 
@@ -144,10 +151,10 @@ def test_compaction_leaves_files_that_are_large_enough(table: FileTable) -> None
 
 def test_retention_removes_whole_files_only(table: FileTable, format: str) -> None:
     table.append(pending(table, range(30), rows_max=10), "archive", 0)
-    assert table.delete_below("lsn", 9) == 0
-    assert table.delete_below("lsn", 10) == 1
+    assert table.delete_files(wholly_below("lsn", 9)) == 0
+    assert table.delete_files(wholly_below("lsn", 10)) == 1
     assert lsns_read_without_penstock(table, format) == list(range(10, 30))
-    assert table.delete_below("time", time_of(25)) == 1
+    assert table.delete_files(wholly_below("time", time_of(25))) == 1
     assert lsns_read_without_penstock(table, format) == list(range(20, 30))
     assert table.version_of("archive") == 0
 

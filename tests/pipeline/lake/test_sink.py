@@ -15,7 +15,6 @@ from penstock.pipeline.columns import EVENTS
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.reading import largest, read_table
 from penstock.pipeline.lake.sink import split
-from penstock.pipeline.lake.staging import stage
 from tests.pipeline.lake.tables import event, lsns_read_without_penstock
 
 if TYPE_CHECKING:
@@ -99,16 +98,6 @@ def test_a_batch_is_appended_and_read_back_with_pruning(spark: SparkSession, tmp
     assert len(some.inputFiles()) == 1
     assert read_table(spark, table, EVENTS, at_least={"lsn": 99}).count() == 0
     assert read_table(spark, Lake(tmp_path / "lake").table("poison"), EVENTS).count() == 0
-
-
-def test_staged_rows_are_committed_by_who_staged_them(spark: SparkSession, tmp_path: Path) -> None:
-    write_events(tmp_path / "in" / "1.parquet", range(20))
-    table = Lake(tmp_path / "lake").table("silver", EVENTS)
-    files = stage(spark.read.parquet(str(tmp_path / "in")).repartition(2), table, EVENTS, "refine")
-    assert sum(file.rows for file in files) == 20
-    assert read_table(spark, table, EVENTS).count() == 0
-    assert table.append(files, "refine", 1)
-    assert lsns_read_without_penstock(table, "delta") == list(range(20))
 
 
 def test_the_sink_says_what_is_wrong_with_options_and_columns(spark: SparkSession, tmp_path: Path) -> None:

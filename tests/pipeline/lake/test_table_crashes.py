@@ -19,7 +19,7 @@ from penstock.pipeline.columns import EVENTS
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.file_table import FileTable
 from penstock.pipeline.lake.opening import Lake
-from tests.pipeline.lake.tables import batch_of, lsns_read_without_penstock, pending, pyarrow_of_files
+from tests.pipeline.lake.tables import batch_of, lsns_read_without_penstock, pending, pyarrow_of_files, wholly_below
 
 STEPS = ("make_folder", "replace_json", "create_json", "move", "remove")
 
@@ -74,7 +74,7 @@ def compact(table: FileTable) -> None:
 
 
 def delete(table: FileTable) -> None:
-    table.delete_below("lsn", 10)
+    table.delete_files(wholly_below("lsn", 10))
 
 
 def vacuum(table: FileTable) -> None:

@@ -106,12 +106,7 @@ class FileTable(LakeTable):
             made = write_batches(self.folder, rows, schema, "compact", rows_max=sum(file.rows for file in groups[0]))
             self._commit(Change(made, groups[0], rewrites=snapshot.rewrites))
 
-    def delete_below(self, column: str, below: Any) -> int:
-        limit = as_statistic(below)
-        return self.delete_files(lambda file: column in file.maximums and bool(file.maximums[column] < limit))
-
     def delete_files(self, goes: Callable[[TableFile], bool]) -> int:
-        """Take away the files of which this is true, with their rows; how many."""
         snapshot = self.snapshot()
         old = [file for file in snapshot.files if goes(file)]
         if old:

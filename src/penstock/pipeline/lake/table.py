@@ -17,7 +17,7 @@ removes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,10 +92,10 @@ class LakeTable(ABC):
         """Make few files of many small ones, the rows unchanged; (files before, files after)."""
 
     @abstractmethod
-    def delete_below(self, column: str, below: Any) -> int:
-        """Retention: take away whole files in which all values of the column are smaller; how many files.
+    def delete_files(self, goes: Callable[[TableFile], bool]) -> int:
+        """Retention: take away the files of which this is true, with their rows; how many.
 
-        A file that is only partly below stays. Rows are never rewritten, so this is cheap.
+        Rows are never rewritten, so this is cheap.
         """
 
     @abstractmethod
