@@ -382,6 +382,7 @@ FORBIDDEN: list[tuple[Rule, str, str]] = [
     (code_from_data, "penstock.worker.operator_code", "import pickle"),
     (code_from_data, "penstock.worker.job", "import importlib"),
     (unexpected_packages, "penstock.server.boot", "import click"),
+    (unexpected_packages, "penstock.pipeline.source.options", "import click"),
     (unexpected_packages, "penstock.cli.main", "import requests.sessions"),
 ]
 
@@ -401,6 +402,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (code_from_data, "penstock.cli.main", "re.compile('x')"),
     (code_from_data, "penstock.worker.operator_code", "import importlib"),
     (unexpected_packages, "penstock.cli.main", "import click\nimport json"),
+    (unexpected_packages, "penstock.pipeline.jobs.archive", "import click"),
 ]
 
 
