@@ -57,9 +57,8 @@ class NotingQueue(VolatileBackingQueue):
     def ram_duration(self) -> float:
         return self.duration_s
 
-    def terminate(self) -> bytes:
+    def terminate(self) -> None:
         self.terminated = True
-        return b"terms of " + self.queue_id.encode()
 
 
 class NotingQueues(VolatileBackingQueues):
@@ -75,11 +74,7 @@ class NotingQueues(VolatileBackingQueues):
 
     def start(self, queue_ids: Sequence[str]) -> list[Recovery]:
         self.started = list(queue_ids)
-        clean = [queue_id in self.left and self.left[queue_id].terminated for queue_id in queue_ids]
-        return [
-            Recovery(one, self.left[queue_id].terminate() if one else b"")
-            for queue_id, one in zip(queue_ids, clean, strict=True)
-        ]
+        return [Recovery(queue_id not in self.left or self.left[queue_id].terminated) for queue_id in queue_ids]
 
     def stop(self) -> None:
         self.stopped = True

@@ -50,12 +50,14 @@ def test_work_can_use_the_backing_it_is_given(backing: OpenBacking, bq: BackingQ
     assert [payload for _, payload in backing.ready()] == [b"a"]
 
 
-def test_terminate_returns_terms(backing: OpenBacking, bq: BackingQueue) -> None:
+def test_a_crash_may_follow_a_clean_stop(backing: OpenBacking, bq: BackingQueue) -> None:
     backing.publish(b"a", b"b")
     backing.take(1)
-    assert isinstance(bq.terminate(), bytes)
+    bq.terminate()
     backing.open_queues.stop()
     backing.crash()
+    backing.publish(b"c")
+    assert [payload for _, payload in backing.ready()][-1] == b"c"
 
 
 def test_a_deleted_queue_leaves_nothing(backing: OpenBacking, bq: BackingQueue) -> None:

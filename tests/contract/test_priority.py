@@ -456,9 +456,8 @@ def reopen(house: House, known: bool, callback: AsyncCallback = dropped) -> tupl
     """The queue after a restart; `known`: somebody can tell which levels exist."""
     inner = NotingQueues(house.inner.opened)
     queues = PriorityBackingQueues(inner, MAX, inner.exists if known else None)
-    new, old = queues.start(["ab", "0f"])
+    _, old = queues.start(["ab", "0f"])
     assert inner.started == [f"{queue_id}-{level:03d}" for queue_id in ("ab", "0f") for level in range(MAX + 1)]
-    assert not new.clean
     return inner, queues.open("0f", True, old, callback)
 
 
@@ -474,12 +473,12 @@ def test_the_levels_that_exist_are_opened_again(house: House, clean: bool, known
     for name in ("0f-000", "0f-003"):
         recovery = inner.recoveries[name]
         assert recovery is not None
-        assert (recovery.clean, recovery.terms) == (clean, b"terms of " + name.encode() if clean else b"")
+        assert recovery.clean == clean
     bq.publish(envelope(4), stored([b"new"]), None)
     assert payloads(fetch_all(bq)) == [b"new", b"high", b"low"]
 
 
-def test_a_queue_comes_back_cleanly_only_when_all_its_levels_do() -> None:
+def test_a_queue_and_its_levels_come_back_cleanly_only_when_all_of_them_do() -> None:
     house = House(max_priority=1)
     house.publish(0, b"a")
     house.publish(1, b"b")
@@ -493,18 +492,7 @@ def test_a_queue_comes_back_cleanly_only_when_all_its_levels_do() -> None:
     assert (both.clean, one.clean) == (True, False)
     queues.open("0f", True, one, dropped)
     recoveries = [inner.recoveries[name] for name in ("0f-000", "0f-001")]
-    assert [recovery is not None and recovery.clean for recovery in recoveries] == [True, False]
-
-
-def test_the_terms_of_a_queue_name_the_levels_that_were_open(house: House) -> None:
-    house.publish(2, b"a")
-    for terms, names in ((house.bq.terminate(), ["0f-002"]), (House().bq.terminate(), [])):
-        inner = NotingQueues(house.inner.opened)
-        queues = PriorityBackingQueues(inner, MAX)
-        recovery = queues.start(["0f"])[0]
-        recovery.clean, recovery.terms = True, terms
-        queues.open("0f", True, recovery, dropped)
-        assert list(inner.opened) == names
+    assert [recovery is not None and recovery.clean for recovery in recoveries] == [False, False]
 
 
 def test_deleting_reaches_every_level(house: House) -> None:

@@ -82,13 +82,11 @@ TIMEOUT_TIMED: Final = 2
 class Recovery:
     """How a queue comes back: what the last run of the broker left for it."""
 
-    __slots__ = ("clean", "terms")
+    __slots__ = ("clean",)
 
-    def __init__(self, clean: bool, terms: bytes) -> None:
-        # True when the queue was terminated and its terms can be trusted; False after a crash.
+    def __init__(self, clean: bool) -> None:
+        # True when the queue was terminated and what it left can be trusted; False after a crash.
         self.clean = clean
-        # What the implementation saved at `terminate`, in its own format; empty after a crash.
-        self.terms = terms
 
 
 class BackingQueue(ABC):
@@ -162,11 +160,11 @@ class BackingQueue(ABC):
         """Have the deletion that follows leave the database alone."""
 
     @abstractmethod
-    def terminate(self) -> bytes:
-        """Stop cleanly and return the terms from which `open` can recover.
+    def terminate(self) -> None:
+        """Stop cleanly. Transient messages are dropped; persistent ones, ready or pending, are kept and synced.
 
-        Transient messages are dropped; persistent ones, ready or pending, are kept and synced. The implementation keeps
-        the terms itself too: `BackingQueues.start` finds them. The backing must not be used afterwards.
+        What `open` recovers from is the implementation's own: for queues on disk, the checkpoint of the clean stop. The
+        backing must not be used afterwards.
         crash: before it returns, the next start is a dirty one.
         """
 

@@ -178,13 +178,12 @@ class PgBackingQueue(BackingQueue):
         finally:
             self._door.leave()
 
-    def terminate(self) -> bytes:
+    def terminate(self) -> None:
         held = self._held
         held.give_window_back()
         self._door.give_back([seq_id for seq_id, _ in held.release(list(held.pending))], True)
         self._ended = True
         self._door.close()
-        return b""
 
     def delete_and_terminate(self) -> None:
         self._ended = True

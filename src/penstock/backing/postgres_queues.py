@@ -49,7 +49,7 @@ class PgBackingQueues(BackingQueues):
         self._clock = clock
 
     def start(self, queue_ids: Sequence[str]) -> list[Recovery]:
-        return [Recovery(True, b"") for _ in queue_ids]
+        return [Recovery(True) for _ in queue_ids]
 
     def stop(self) -> None:
         return None

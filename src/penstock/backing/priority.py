@@ -9,7 +9,7 @@ himself, because they hold other queues too, names the levels with `inner_ids` a
 `combined_recovery`.
 
 Invariants
-  1. A queue comes back as clean only when all its levels do.
+  1. A queue and its levels come back as clean only when all the levels do.
   2. A level that exists is opened before the queue is used. When nobody knows which exist, all of them are opened.
 
 After a crash each level comes back as the inner backing brings it back. It holds no messages and does no I/O.
@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.backing.backing_queue import AsyncCallback, BackingQueues, Recovery
+from penstock.backing.priority_levels import inner_id
 from penstock.backing.priority_queue import PriorityBackingQueue
-from penstock.backing.priority_terms import decode_terms, encode_terms, inner_id
 
 
 class PriorityBackingQueues(BackingQueues):
@@ -52,13 +52,9 @@ class PriorityBackingQueues(BackingQueues):
         queue = PriorityBackingQueue(self._inner, queue_id, durable, self._max_priority, callback)
         if recovery is None:
             return queue
-        levels = decode_terms(recovery.terms)
         for level, one in enumerate(inner_ids(queue_id, self._max_priority)):
-            if levels is not None and level not in levels:
-                # It was not open when the queue was terminated: it never was.
-                continue
             if self._level_exists is None or self._level_exists(one):
-                queue.open_level(level, Recovery(False, b"") if levels is None else levels[level])
+                queue.open_level(level, recovery)
         return queue
 
     def delete_crashed(self, queue_id: str) -> None:
@@ -73,5 +69,4 @@ def inner_ids(queue_id: str, max_priority: int) -> list[str]:
 
 def combined_recovery(levels: Sequence[Recovery]) -> Recovery:
     """The recovery of a queue from those of all its levels, level 0 first."""
-    terms = encode_terms([(level, one.clean, one.terms) for level, one in enumerate(levels)])
-    return Recovery(all([one.clean for one in levels]), terms)
+    return Recovery(all([one.clean for one in levels]))

@@ -27,6 +27,11 @@ LEVEL_SHIFT: Final = 48
 INNER_MASK: Final = (1 << LEVEL_SHIFT) - 1
 
 
+def inner_id(queue_id: str, level: int) -> str:
+    """What a level of a queue is called by the inner backing."""
+    return f"{queue_id}-{level:03d}"
+
+
 @final
 class Levels:
     """The open levels of one queue."""

@@ -49,8 +49,7 @@ from penstock.backing.backing_queue import (
     Recovery,
 )
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_NONE
-from penstock.backing.priority_levels import INNER_MASK, LevelFold, Levels, LevelVisitor, SplitConfirm
-from penstock.backing.priority_terms import encode_terms, inner_id
+from penstock.backing.priority_levels import INNER_MASK, LevelFold, Levels, LevelVisitor, SplitConfirm, inner_id
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
 
 NAME: Final = "priority"
@@ -102,9 +101,9 @@ class PriorityBackingQueue(BackingQueue):
         assert backing is not None
         backing.invoke(kind, work)
 
-    def terminate(self) -> bytes:
-        levels = self._levels
-        return encode_terms([(levels.of_base(base), True, backing.terminate()) for base, backing in levels.open])
+    def terminate(self) -> None:
+        for _, backing in self._levels.open:
+            backing.terminate()
 
     def delete_and_terminate(self) -> None:
         for _, backing in self._levels.open:

@@ -113,18 +113,17 @@ class VariableBackingQueue(BackingQueue):
 
     # --- life -------------------------------------------------------------------------------------
 
-    def terminate(self) -> bytes:
+    def terminate(self) -> None:
         """The state is written by the checkpoint of the clean stop, which asks for it after this."""
         if not self.durable:
             self.delete_and_terminate()
-            return b""
+            return
         try:
             # For whoever opens the queue again before the node stops.
             self.homes.give_back()
         except OSError as error:
             # What could not be written waits for the checkpoint, which fails in its own way.
             log.warning("%s was terminated, but not all of it could be written: %s", self.homes.folder, error)
-        return b""
 
     def delete_and_terminate(self) -> None:
         try:

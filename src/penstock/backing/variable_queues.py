@@ -45,7 +45,7 @@ class VariableBackingQueues(BackingQueues):
 
     def start(self, queue_ids: Sequence[str]) -> list[Recovery]:
         self._node.remove_unknown_queues(self._vhost_id, queue_ids)
-        return [Recovery(self._node.started_clean, b"") for _ in queue_ids]
+        return [Recovery(self._node.started_clean) for _ in queue_ids]
 
     def stop(self) -> None:
         return None

@@ -79,9 +79,8 @@ class VolatileBackingQueue(BackingQueue):
 
     # --- life -------------------------------------------------------------------------------------
 
-    def terminate(self) -> bytes:
+    def terminate(self) -> None:
         self.delete_and_terminate()
-        return b""
 
     def delete_and_terminate(self) -> None:
         self.purge()
@@ -512,7 +511,7 @@ class VolatileBackingQueues(BackingQueues):
     """Volatile queues share nothing and leave nothing behind."""
 
     def start(self, queue_ids: Sequence[str]) -> list[Recovery]:
-        return [Recovery(False, b"") for _ in queue_ids]
+        return [Recovery(False) for _ in queue_ids]
 
     def stop(self) -> None:
         return None

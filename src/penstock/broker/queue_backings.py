@@ -55,7 +55,7 @@ class QueueBackings:
             levels = found[pos : pos + len(each)]
             pos += len(each)
             if not levels:
-                recoveries.append(Recovery(True, b""))
+                recoveries.append(Recovery(True))
             else:
                 recoveries.append(combined_recovery(levels) if max_priority(arguments) else levels[0])
         return recoveries

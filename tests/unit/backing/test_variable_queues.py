@@ -20,7 +20,7 @@ def nobody(kind: str, work: BackingWork) -> None:
 
 def test_a_queue_is_opened_as_new_when_nothing_is_known_of_it() -> None:
     house = VariableHouse()
-    queue = house.queues.open("a1", True, Recovery(True, b""), nobody)
+    queue = house.queues.open("a1", True, Recovery(True), nobody)
     assert (len(queue), queue.depth(), queue.status()["next_seq_id"]) == (0, 0, 0)
 
 
@@ -107,7 +107,7 @@ def test_a_queue_can_be_terminated_and_opened_again_in_the_same_life() -> None:
     house.fetch(4)
     house.commit()
     house.queue.terminate()
-    house.queue = house.open_queue(QUEUE, Recovery(True, b""))
+    house.queue = house.open_queue(QUEUE, Recovery(True))
     house.check()
     assert len(house.queue) == 21
     assert house.numbers() == list(range(21))
