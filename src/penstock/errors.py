@@ -2,7 +2,7 @@
 
 A `ChannelException` closes the channel (soft), a `ConnectionException` the connection (hard). The text is what
 the client reads in the close method: `NAME - explanation`, worded as RabbitMQ words it where clients look at it.
-They are raised anywhere below the server and turned into a close method in one place, `server/connection.py`.
+They are raised anywhere below the server and turned into a close method in one place, `server/connection`.
 """
 
 from __future__ import annotations

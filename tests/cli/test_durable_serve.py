@@ -17,7 +17,7 @@ from pamqp import commands
 from penstock.cli.main import main
 from penstock.cli.serve import serve_config
 from penstock.config import default_data_dir
-from penstock.server.open_store import folder_complaint
+from penstock.server.sync.open_store import folder_complaint
 from tests.cli.conftest import Serve
 from tests.cli.process import ServeProcess, environment
 from tests.interop.deadline import wait_until

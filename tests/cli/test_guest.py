@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.config import Config
-from penstock.server.connection import Connection
-from penstock.server.handshake import Handshake
+from penstock.server.connection.connection import Connection
+from penstock.server.connection.handshake import Handshake
 from penstock.server.server import Server
 from tests.cli.process import environment
 

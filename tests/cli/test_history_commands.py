@@ -15,10 +15,10 @@ from pamqp import commands
 from penstock.cli.main import main
 from penstock.cli.serve import set_history
 from penstock.config import Config
+from penstock.disk.os_files import OsFiles
 from penstock.errors import StartupError
 from penstock.history.folder_log import FolderLog
-from penstock.os_files import OsFiles
-from penstock.store.reader_cursors import LSN_MAX, READERS_MAX, read_cursors, write_cursor
+from penstock.store.retention.reader_cursors import LSN_MAX, READERS_MAX, read_cursors, write_cursor
 from penstock.testing import Broker
 from tests.cli.conftest import Serve
 from tests.history.small_broker import wait_for_all

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_NONE, BackingQueue, BackingQueues, BackingWork
-from penstock.backing.priority import PriorityBackingQueues
+from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, body_bytes
 from tests.contract.postgres_backings import lose_power as end_sessions

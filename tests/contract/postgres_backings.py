@@ -17,13 +17,13 @@ import psycopg
 from psycopg import sql
 
 from penstock.backing.backing_queue import Answered, Purged
-from penstock.backing.postgres_link import Looked, PgDoor, PgLink, PgReceiver, PutDone, PutRow
-from penstock.backing.postgres_queues import PgBackingQueues
-from penstock.broker.postgres_facts import WirePropertyFacts
+from penstock.backing.postgres.link import Looked, PgDoor, PgLink, PgReceiver, PutDone, PutRow
+from penstock.backing.postgres.queues import PgBackingQueues
+from penstock.broker.features.postgres_facts import WirePropertyFacts
 from penstock.clock import SystemClock
 from penstock.pg.install import DEFAULT_SCHEMA
 from penstock.pg.statements import Statements
-from penstock.server.pg_rows import put_parameters, taken_rows
+from penstock.server.postgres.rows import put_parameters, taken_rows
 from tests.postgres_server import install_schema, new_server
 
 STATEMENTS = Statements(DEFAULT_SCHEMA)

@@ -13,13 +13,13 @@ from collections.abc import Callable
 import pytest
 
 from penstock.backing.backing_queue import BackingQueue, BackingWork
-from penstock.backing.priority import PriorityBackingQueues
-from penstock.backing.priority_queue import PriorityBackingQueue
-from penstock.backing.variable import VariableBackingQueue
-from penstock.broker.callbacks import AsyncCallbackTo, run_now
+from penstock.backing.priority.priority import PriorityBackingQueues
+from penstock.backing.priority.priority_queue import PriorityBackingQueue
+from penstock.backing.variable.variable import VariableBackingQueue
+from penstock.broker.vhost.callbacks import AsyncCallbackTo, run_now
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Envelope, MessageProps
-from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
 from tests.contract.variable_house import VariableHouse, plain_options

@@ -12,10 +12,10 @@ import pytest
 from penstock import limits
 from penstock.backing import outcomes
 from penstock.backing.backing_queue import Answered, Purged
-from penstock.backing.postgres_envelopes import WHOLE, PgEnvelopes
-from penstock.backing.postgres_held import IDLE_S, LAST_S, PgHeld
-from penstock.backing.postgres_link import Looked, PgDoor, PgUnavailable, PutDone, PutRow, TakenRow
-from penstock.broker.postgres_facts import WirePropertyFacts
+from penstock.backing.postgres.envelopes import WHOLE, PgEnvelopes
+from penstock.backing.postgres.held import IDLE_S, LAST_S, PgHeld
+from penstock.backing.postgres.link import Looked, PgDoor, PgUnavailable, PutDone, PutRow, TakenRow
+from penstock.broker.features.postgres_facts import WirePropertyFacts
 from penstock.clock import ManualClock
 from penstock.message import Envelope, body_bytes
 from tests.contract.backings import BACKINGS, MANY, OpenBacking

@@ -10,8 +10,8 @@ import math
 import pytest
 
 from penstock.backing.backing_queue import TIMEOUT_NONE, TIMEOUT_TIMED, AsyncCallback, BackingQueue, BackingWork
-from penstock.backing.priority import PriorityBackingQueues
-from penstock.backing.priority_queue import PriorityBackingQueue
+from penstock.backing.priority.priority import PriorityBackingQueues
+from penstock.backing.priority.priority_queue import PriorityBackingQueue
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, body_bytes
 from tests.contract.backings import MANY, expired_at, listed, stored
 from tests.contract.inner_backings import NotingQueue, NotingQueues

@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from penstock.message import MessageProps
-from penstock.sim_files import SimFiles
-from penstock.store.queue_index import SLOT_BYTES
-from penstock.store.segment_files import FILE_HEAD_BYTES
+from penstock.store.queue.queue_index import SLOT_BYTES
+from penstock.store.queue.segment_files import FILE_HEAD_BYTES
+from penstock.testing.disk.sim_files import SimFiles
 from tests.contract.variable_house import VHOST, VariableHouse, plain_options
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
-from penstock.sim_files import Survival
-from penstock.store.places import JOURNAL, MSG_STORE, QUEUE_STORE
+from penstock.store.queue.places import JOURNAL, MSG_STORE, QUEUE_STORE
+from penstock.testing.disk.sim_files import Survival
 from tests.contract.variable_house import MANY, VHOST, VariableHouse, fill_all_zones, plain_options
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from penstock.backing import zones
-from penstock.backing.paging import EvictionPolicy, SplitEvenly, TailFirst
+from penstock.backing.variable.paging import EvictionPolicy, SplitEvenly, TailFirst
+from penstock.backing.zones import zones
 from tests.contract.variable_house import VariableHouse, no_paging, plain_options
 
 FAR_AWAY_MS = 1 << 50

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.backing.paging import PagingOptions
+from penstock.backing.variable.paging import PagingOptions
 from penstock.journal.options import JournalOptions
-from penstock.store.options import StoreOptions
+from penstock.store.node.options import StoreOptions
 from tests.contract.variable_house import VariableHouse
 
 COUNT = 200_000

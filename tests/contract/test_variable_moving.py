@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.backing.paging import PagingOptions
-from penstock.sim_files import Survival
-from penstock.store.options import StoreOptions
-from penstock.store.places import JOURNAL
-from penstock.store.stored_queue import NO_SEGMENT
+from penstock.backing.variable.paging import PagingOptions
+from penstock.store.node.options import StoreOptions
+from penstock.store.queue.places import JOURNAL
+from penstock.store.queue.stored_queue import NO_SEGMENT
+from penstock.testing.disk.sim_files import Survival
 from tests.contract.variable_house import QUEUE, VariableHouse, fill_all_zones, no_paging, plain_options
 
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, TIMEOUT_NONE
-from penstock.backing.paging import PagingOptions
+from penstock.backing.variable.paging import PagingOptions
 from penstock.journal.options import JournalOptions
-from penstock.store.options import StoreOptions
+from penstock.store.node.options import StoreOptions
 from tests.contract.variable_house import MANY, VariableHouse, eager_paging, fill_all_zones, no_paging, plain_options
 from tests.contract.variable_storm import Storm
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from penstock.backing import outcomes, variable
+from penstock.backing import outcomes
+from penstock.backing.variable import variable
 from penstock.journal import journal, rows
 from penstock.journal.reader import BatchView, replay
 from penstock.message import MessageProps

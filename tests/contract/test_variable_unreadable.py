@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE
-from penstock.backing.set_aside import FIRST_S, LONGEST_S
+from penstock.backing.variable.set_aside import FIRST_S, LONGEST_S
 from tests.contract.variable_house import VariableHouse, plain_options
 
 # Where bodies lie, and how they get there.

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.backing.backing_queue import AsyncCallback, BackingQueue, BackingQueues, Recovery
-from penstock.backing.paging import PagingOptions
-from penstock.backing.variable_queues import VariableBackingQueues
+from penstock.backing.variable.paging import PagingOptions
+from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.clock import ManualClock
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store.message_store import MessageStoreOptions
-from penstock.store.node_store import NodeStore
-from penstock.store.options import StoreOptions
+from penstock.store.node.node_store import NodeStore
+from penstock.store.node.options import StoreOptions
+from penstock.store.shared.message_store import MessageStoreOptions
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST_ID = "5e"
 

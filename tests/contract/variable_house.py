@@ -5,21 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from penstock.backing import zone_views
 from penstock.backing.backing_queue import BackingWork
-from penstock.backing.msg_status import MsgStatus
-from penstock.backing.paging import PagingOptions
-from penstock.backing.stored_variable import StoredVariable
-from penstock.backing.variable import VariableBackingQueue
-from penstock.backing.variable_queues import VariableBackingQueues
+from penstock.backing.variable.paging import PagingOptions
+from penstock.backing.variable.stored_variable import StoredVariable
+from penstock.backing.variable.variable import VariableBackingQueue
+from penstock.backing.variable.variable_queues import VariableBackingQueues
+from penstock.backing.zones import zone_views
+from penstock.backing.zones.msg_status import MsgStatus
 from penstock.clock import ManualClock
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer, Syncer
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, body_bytes
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store.message_store import MessageStoreOptions
-from penstock.store.node_store import NodeStore
-from penstock.store.options import StoreOptions
+from penstock.store.node.node_store import NodeStore
+from penstock.store.node.options import StoreOptions
+from penstock.store.shared.message_store import MessageStoreOptions
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST = "5e"
 QUEUE = "0f3a"

@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.backing.paging import PagingOptions
-from penstock.sim_files import Survival
-from penstock.store.options import StoreOptions
+from penstock.backing.variable.paging import PagingOptions
+from penstock.store.node.options import StoreOptions
+from penstock.testing.disk.sim_files import Survival
 from tests.contract.variable_house import VHOST, VariableHouse, plain_options
 
 READY, PENDING, GONE = "ready", "pending", "gone"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from penstock import limits
 from penstock.cli.main import main
 from penstock.journal.options import JournalOptions
-from penstock.server import open_store
-from penstock.store.message_store import MessageStoreOptions
-from penstock.store.options import StoreOptions
+from penstock.server.sync import open_store
+from penstock.store.node.options import StoreOptions
+from penstock.store.shared.message_store import MessageStoreOptions
 
 KIB = 1024
 

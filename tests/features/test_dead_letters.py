@@ -6,7 +6,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from penstock.queues import bury_again
+from penstock.queues.leaving import bury_again
 from tests.features.stage import (
     FAR_MS,
     Stage,

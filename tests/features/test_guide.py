@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.broker.arguments import OVERFLOW_POLICIES
-from penstock.broker.feature_arguments import FEATURE_ARGUMENTS
+from penstock.broker.definitions.arguments import OVERFLOW_POLICIES
+from penstock.broker.definitions.feature_arguments import FEATURE_ARGUMENTS
 from tests.features.stage import Stage
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs"

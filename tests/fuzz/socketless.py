@@ -17,7 +17,7 @@ from unittest import mock
 
 from penstock import limits
 from penstock.config import Config
-from penstock.server.connection import Connection
+from penstock.server.connection.connection import Connection
 from penstock.server.server import Server
 
 from .client_frames import HEADER, encode_all, handshake

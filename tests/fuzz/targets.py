@@ -11,7 +11,7 @@ from penstock import limits
 from penstock.errors import AmqpError, ConnectionException
 from penstock.fields import Field, Table
 from penstock.message import Entry
-from penstock.server import auth
+from penstock.server.connection import auth
 from penstock.wire import frames
 from penstock.wire.content import read_content, scan_run
 from penstock.wire.methods import Method, decode_method

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.history.log import Log
-from penstock.server import open_store
+from penstock.server.sync import open_store
 from penstock.testing import Broker
 from tests.history.small_broker import http_broker, log_of, small_options
 from tests.server.brokers import check_health

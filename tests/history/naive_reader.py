@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from penstock.files import Files
+from penstock.disk.files import Files
 from penstock.history.log import Log
 from penstock.journal.batch import BatchView
 from penstock.journal.format import HEADER_BYTES, HEADER_MAGIC, ROW, ROW_BYTES, decode_header, salt_seed

@@ -14,8 +14,8 @@ from penstock.config import Config
 from penstock.history.log import Log
 from penstock.history.opening import open_log
 from penstock.journal.options import JournalOptions
-from penstock.store.message_store import MessageStoreOptions
-from penstock.store.options import StoreOptions
+from penstock.store.node.options import StoreOptions
+from penstock.store.shared.message_store import MessageStoreOptions
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pika
 import pytest
 
+from penstock.disk.os_files import OsFiles
 from penstock.history.folder_log import FolderLog
 from penstock.history.log import SegmentGone
-from penstock.os_files import OsFiles
-from penstock.server import open_store
+from penstock.server.sync import open_store
 from tests.history.naive_reader import Event, events_of, recovered_events
 from tests.history.small_broker import (
     PERSISTENT,

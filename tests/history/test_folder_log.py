@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from penstock.disk.os_files import OsFiles
 from penstock.history.folder_log import FolderLog
 from penstock.history.indexing import SegmentWalk
 from penstock.history.log import HistoryError, SegmentGone
@@ -21,9 +22,8 @@ from penstock.history.walked_segments import WalkedSegments
 from penstock.journal.format import FIRST_BATCH_AT, HEAD_COPY_AT
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import cut_torn_tail, replay
-from penstock.os_files import OsFiles
-from penstock.store.checkpoint import CheckpointDraft, CheckpointHeader
-from penstock.store.reader_cursors import make_log_id
+from penstock.store.node.checkpoint import CheckpointDraft, CheckpointHeader
+from penstock.store.retention.reader_cursors import make_log_id
 from penstock.testing import Broker
 from tests.history.naive_reader import events_of, recovered_events
 from tests.history.small_broker import channel_of, publish, wait_for_all

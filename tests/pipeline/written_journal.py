@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.clock import ManualClock
+from penstock.disk.os_files import OsFiles
 from penstock.journal import rows
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
 from penstock.message import FRAME_END, Envelope
-from penstock.os_files import OsFiles
 
 PROPERTIES = b"\x10\x00\x02"
 SEGMENT_BYTES = 64 * 1024

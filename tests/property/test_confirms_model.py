@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from penstock.queues.confirms import ConfirmLedger, ConfirmSink, PublishedRun
+from penstock.server.channel.confirms import ConfirmLedger, ConfirmSink, PublishedRun
 
 EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
 OPEN, SETTLED, REFUSED = "open", "settled", "refused"

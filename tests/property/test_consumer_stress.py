@@ -26,10 +26,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.queues import consumer_manager
-from penstock.queues.consumer import Consumer
-from penstock.queues.consumer_manager import Availability, ConsumerManager
-from penstock.queues.node_list import INTERESTED, NON_ACQUIRING, NOT_INTERESTED, NOTIFIED, REMOVED
+from penstock.queues.consumers import consumer_manager
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.consumers.consumer_manager import Availability, ConsumerManager
+from penstock.queues.consumers.node_list import INTERESTED, NON_ACQUIRING, NOT_INTERESTED, NOTIFIED, REMOVED
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 EXAMPLES, STEPS = (5_000, 100) if DEEP else (150, 60)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from penstock.backing.priority import PriorityBackingQueues
+from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, body_bytes
 from tests.contract.backings import expired_at
 from tests.contract.inner_backings import NotingQueues

@@ -16,10 +16,10 @@ from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.errors import ChannelException
-from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
-from penstock.queues.unacked import Span, Unacked, UnackedRun
+from penstock.server.channel.unacked import Span, Unacked, UnackedRun
 
 EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
 

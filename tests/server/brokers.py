@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from penstock.queues.queue import Queue
-from penstock.server.connection import Connection
+from penstock.server.connection.connection import Connection
 from penstock.server.server import Server
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until

@@ -16,7 +16,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ChannelClosed, NackError
 
 from penstock.config import Config
-from penstock.files import File
+from penstock.disk.files import File
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.server.server import Server
 from penstock.testing import Broker

@@ -12,18 +12,18 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from penstock.broker.held_calls import cancel, release_now
-from penstock.broker.message_edits import Changes, edit
-from penstock.broker.message_moves import Target, delete, move, purge_some
-from penstock.broker.redrive import redrive
-from penstock.broker.vhost import VHost
+from penstock.broker.operations.held_calls import cancel, release_now
+from penstock.broker.operations.message_edits import Changes, edit
+from penstock.broker.operations.message_moves import Target, delete, move, purge_some
+from penstock.broker.operations.redrive import redrive
+from penstock.broker.vhost.vhost import VHost
+from penstock.disk.os_files import OsFiles
 from penstock.journal import rows
 from penstock.journal.reader import BatchView, replay
-from penstock.os_files import OsFiles
 from penstock.server.server import Server
-from penstock.store.dump import dump
-from penstock.store.fsck import fsck
-from penstock.store.queue_names import parse_label
+from penstock.store.inspect.dump import dump
+from penstock.store.inspect.fsck import fsck
+from penstock.store.node.queue_names import parse_label
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
 from tests.interop.pika_inbox import Inbox, get_one, ready_count, wait_for_ready

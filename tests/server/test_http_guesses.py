@@ -8,8 +8,8 @@ from penstock.broker.broker import Broker
 from penstock.clock import ManualClock
 from penstock.config import Config
 from penstock.history.endpoint import Access
-from penstock.server.http_answers import BrokerAnswers
-from penstock.server.login_guard import LoginGuard
+from penstock.server.connection.login_guard import LoginGuard
+from penstock.server.http.http_answers import BrokerAnswers
 
 
 def test_guesses_wait_behind_each_other_for_a_user_at_an_address() -> None:

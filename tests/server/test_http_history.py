@@ -30,9 +30,9 @@ from penstock.errors import StartupError
 from penstock.history.endpoint import Access
 from penstock.history.http_log import HttpLog
 from penstock.journal.rows import FORGET, GONE_KINDS, PUBLISHED
-from penstock.server import http_uvicorn
-from penstock.server.http_answers import BrokerAnswers, is_loopback
-from penstock.server.login_guard import LoginGuard
+from penstock.server.connection.login_guard import LoginGuard
+from penstock.server.http import http_uvicorn
+from penstock.server.http.http_answers import BrokerAnswers, is_loopback
 from penstock.testing import Broker
 from tests.history.naive_reader import events_of
 from tests.history.small_broker import PERSISTENT, basic, channel_of, http_broker, http_port, publish, wait_for_all
@@ -645,7 +645,7 @@ def test_a_host_that_is_not_ours_is_said_so(tmp_path: Path, host: str) -> None:
 
 def test_without_uvicorn_the_broker_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "penstock.server.http_uvicorn")
+    monkeypatch.delitem(sys.modules, "penstock.server.http.http_uvicorn")
     with pytest.raises(StartupError, match=r"pip install 'penstock\[http\]'"):
         http_broker(tmp_path / "data").start()
 

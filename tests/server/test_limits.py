@@ -12,7 +12,7 @@ import pytest
 from pamqp import body, commands, frame, header
 
 from penstock import limits
-from penstock.server.admission import address_key
+from penstock.server.connection.admission import address_key
 from penstock.server.descriptors import DescriptorBudget
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until

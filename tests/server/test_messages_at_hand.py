@@ -10,13 +10,13 @@ from typing import TypeVar
 import pika
 import pytest
 
-from penstock.broker.held_calls import list_held, release_now
-from penstock.broker.message_edits import Changes, edit
-from penstock.broker.message_moves import Target, delete, move, purge_some
-from penstock.broker.message_search import Query, search
-from penstock.broker.messages_at_hand import pause, peek, resume
-from penstock.broker.redrive import redrive
-from penstock.broker.vhost import VHost
+from penstock.broker.operations.held_calls import list_held, release_now
+from penstock.broker.operations.message_edits import Changes, edit
+from penstock.broker.operations.message_moves import Target, delete, move, purge_some
+from penstock.broker.operations.message_search import Query, search
+from penstock.broker.operations.messages_at_hand import pause, peek, resume
+from penstock.broker.operations.redrive import redrive
+from penstock.broker.vhost.vhost import VHost
 from penstock.testing import Broker
 from tests.interop.pika_inbox import publish_all
 from tests.server.brokers import check_health

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from penstock.pg.participant import Participant
-from penstock.server.pg_listen_connection import PgListenConnection
+from penstock.server.postgres.listen_connection import PgListenConnection
 
 
 class Door:

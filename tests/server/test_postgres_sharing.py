@@ -15,7 +15,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from penstock.broker.postgres_arguments import postgres_name
+from penstock.broker.definitions.postgres_arguments import postgres_name
 from penstock.config import Config
 from penstock.errors import StartupError
 from penstock.testing import Broker

@@ -11,12 +11,12 @@ import pika
 import pytest
 
 from penstock.config import Config
-from penstock.files import Files
+from penstock.disk.files import Files
+from penstock.disk.os_files import OsFiles
 from penstock.journal.options import JournalOptions
-from penstock.os_files import OsFiles
-from penstock.server import open_store
-from penstock.store.options import StoreOptions
-from penstock.store.reader_cursors import forget_cursor, log_id, write_cursor
+from penstock.server.sync import open_store
+from penstock.store.node.options import StoreOptions
+from penstock.store.retention.reader_cursors import forget_cursor, log_id, write_cursor
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
 from tests.server.brokers import check_health

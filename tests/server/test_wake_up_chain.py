@@ -7,8 +7,8 @@ channels.
 
 from __future__ import annotations
 
-from penstock.queues.node_list import INTERESTED, NOT_INTERESTED, NOTIFIED
-from penstock.server.connection import Connection
+from penstock.queues.consumers.node_list import INTERESTED, NOT_INTERESTED, NOTIFIED
+from penstock.server.connection.connection import Connection
 from penstock.server.server import Server
 from penstock.testing import Broker
 from tests.server.amqp_client import publish_frames

@@ -16,10 +16,10 @@ import pytest
 from pamqp import commands
 
 from penstock.queues.queue import Queue
-from penstock.server.channel import Channel
-from penstock.server.connection import Connection
-from penstock.server.queue_consumer import QueueConsumer
-from penstock.server.subscription import Subscription
+from penstock.server.channel.channel import Channel
+from penstock.server.channel.queue_consumer import QueueConsumer
+from penstock.server.channel.subscription import Subscription
+from penstock.server.connection.connection import Connection
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
 from tests.server.amqp_client import Client

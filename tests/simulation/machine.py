@@ -13,17 +13,17 @@ from collections import deque
 from collections.abc import Sequence
 
 from penstock.backing.backing_queue import BackingQueue, BackingWork, Recovery
-from penstock.backing.priority import PriorityBackingQueues, combined_recovery, inner_ids
-from penstock.backing.variable_queues import VariableBackingQueues
+from penstock.backing.priority.priority import PriorityBackingQueues, combined_recovery, inner_ids
+from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.clock import ManualClock
-from penstock.files import File
+from penstock.disk.files import File
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.message import Entry
-from penstock.server.quick_syncer import QuickSyncer
-from penstock.sim_files import SimFiles
-from penstock.store.node_store import NodeStore
-from penstock.store.queue_state import QueueState
-from penstock.store.stored_queue import StoredQueue
+from penstock.server.sync.quick_syncer import QuickSyncer
+from penstock.store.node.node_store import NodeStore
+from penstock.store.queue.queue_state import QueueState
+from penstock.store.queue.stored_queue import StoredQueue
+from penstock.testing.disk.sim_files import SimFiles
 from tests.simulation.profile import Profile
 
 VHOSTS = ("5e", "6f")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import random
 
-from penstock.backing.paging import PagingOptions, SplitEvenly, TailFirst
+from penstock.backing.variable.paging import PagingOptions, SplitEvenly, TailFirst
 from penstock.journal.format import FIRST_BATCH_AT
 from penstock.journal.options import FSYNC, OS, JournalOptions
-from penstock.sim_files import Survival
-from penstock.store.message_store import MessageStoreOptions
-from penstock.store.options import StoreOptions
+from penstock.store.node.options import StoreOptions
+from penstock.store.shared.message_store import MessageStoreOptions
+from penstock.testing.disk.sim_files import Survival
 
 HUGE = 1 << 40
 

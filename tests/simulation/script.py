@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.backing.paging import PagingOptions
+from penstock.backing.variable.paging import PagingOptions
 from penstock.errors import StartupError
 from penstock.journal.format import FIRST_BATCH_AT
 from penstock.journal.options import JournalOptions
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store.message_store import MessageStoreOptions
-from penstock.store.options import StoreOptions
+from penstock.store.node.options import StoreOptions
+from penstock.store.shared.message_store import MessageStoreOptions
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 from tests.simulation.books import require
 from tests.simulation.driver import Trace, no_trace
 from tests.simulation.machine import Node

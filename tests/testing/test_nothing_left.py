@@ -12,7 +12,7 @@ import weakref
 import pika
 import pytest
 
-from penstock.server.connection import Connection
+from penstock.server.connection.connection import Connection
 from penstock.server.server import Server
 from penstock.testing import Broker
 from tests.testing.test_broker import publish_and_get

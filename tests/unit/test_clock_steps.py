@@ -9,7 +9,7 @@ from penstock.clock import ManualClock, SteadyClock
 from penstock.config import Config
 from penstock.fields import Table
 from penstock.message import ConfirmToken, Envelope, refuse_all, settle_all
-from penstock.queues.next_turn import NextTurn
+from penstock.queues.delayed.next_turn import NextTurn
 
 HOUR_S = 3600.0
 

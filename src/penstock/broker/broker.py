@@ -8,26 +8,26 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
-from penstock.backing.postgres_queues import PgBackingQueues
-from penstock.backing.variable_queues import VariableBackingQueues
+from penstock.backing.postgres.queues import PgBackingQueues
+from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
-from penstock.broker.alarms import Alarm, DiskAlarm, MemoryAlarm
 from penstock.broker.arrival_ticks import ArrivalTicks
-from penstock.broker.callbacks import Post, run_now
-from penstock.broker.definition_log import DefinitionLog
-from penstock.broker.definitions import encode_all
-from penstock.broker.direct_reply import DirectReplies
-from penstock.broker.memory_ledger import MemoryLedger
-from penstock.broker.memory_monitor import MemoryMonitor
-from penstock.broker.queue_backings import QueueBackings
-from penstock.broker.restore import read_definitions, restore_vhost, whole_vhost
+from penstock.broker.definitions.definition_log import DefinitionLog
+from penstock.broker.definitions.definitions import encode_all
+from penstock.broker.definitions.restore import read_definitions, restore_vhost, whole_vhost
+from penstock.broker.memory.alarms import Alarm, DiskAlarm, MemoryAlarm
+from penstock.broker.memory.memory_ledger import MemoryLedger
+from penstock.broker.memory.memory_monitor import MemoryMonitor
 from penstock.broker.users import Permission, User, Users
-from penstock.broker.vhost import VHost
+from penstock.broker.vhost.callbacks import Post, run_now
+from penstock.broker.vhost.direct_reply import DirectReplies
+from penstock.broker.vhost.queue_backings import QueueBackings
+from penstock.broker.vhost.vhost import VHost
 from penstock.clock import Clock, SteadyClock, SystemClock
 from penstock.config import Config
-from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
-from penstock.store.node_store import NodeStore
+from penstock.store.node.node_store import NodeStore
 
 # Queues that share the memory out when it gets scarce; the others hold less than these.
 LARGE_QUEUES_MAX: Final = 500

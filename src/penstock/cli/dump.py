@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from penstock.disk.os_files import OsFiles
 from penstock.errors import StartupError
-from penstock.os_files import OsFiles
-from penstock.store.places import StoreError
+from penstock.store.queue.places import StoreError
 
 # Exit codes, as documented in --help.
 EXIT_UNREADABLE = 2
@@ -26,7 +26,7 @@ def dump(file: str, limit: int, as_json: bool) -> None:
     Exit codes: 0 shown; 2 the file cannot be read, or is none of these.
     """
     # Imported here: `penstock serve` needs none of it.
-    from penstock.store.dump import dump as dump_file
+    from penstock.store.inspect.dump import dump as dump_file
 
     path = Path(file).resolve()
     try:

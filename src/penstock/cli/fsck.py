@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.disk.os_files import OsFiles
 from penstock.errors import StartupError
-from penstock.os_files import OsFiles
 
 if TYPE_CHECKING:
-    from penstock.store.fsck import Report
+    from penstock.store.inspect.fsck import Report
 
 # Exit codes, as documented in --help.
 EXIT_FINDINGS = 1
@@ -34,8 +34,8 @@ def fsck(folder: str, as_json: bool) -> None:
     Exit codes: 0 all is well, or there are notes only; 1 there are errors or warnings; 2 the folder cannot be read.
     """
     # Imported here: `penstock serve` needs none of it.
-    from penstock.store.fsck import NOTE
-    from penstock.store.fsck import fsck as check_folder
+    from penstock.store.inspect.fsck import NOTE
+    from penstock.store.inspect.fsck import fsck as check_folder
 
     try:
         if not os.path.isdir(folder):
@@ -55,7 +55,7 @@ def as_object(report: Report) -> dict[str, object]:
 
 
 def as_text(report: Report) -> str:
-    from penstock.store.fsck import NOTE
+    from penstock.store.inspect.fsck import NOTE
 
     lines = [f"{each.severity}: {each.path}: {each.text}" for each in report.findings]
     lines += [f"{count:12,} {name}" for name, count in report.counts.items()]

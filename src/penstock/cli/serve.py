@@ -21,9 +21,9 @@ from penstock.config import (
     user_from_outside,
 )
 from penstock.errors import StartupError
-from penstock.server.collector import Collector
 from penstock.server.descriptors import raise_descriptor_limit
 from penstock.server.server import Server
+from penstock.server.turn.collector import Collector
 
 log = logging.getLogger("penstock.server")
 

@@ -40,7 +40,7 @@ from penstock.history.requests import (
     range_of,
     send_answer,
 )
-from penstock.store.reader_cursors import ReaderRefused
+from penstock.store.retention.reader_cursors import ReaderRefused
 
 log = logging.getLogger("penstock.history")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
+from penstock.disk.os_files import OsFiles
 from penstock.history.indexing import MARK_BYTES, SegmentWalk, batch_of
 from penstock.history.log import HistoryError, Log, LogState, ReaderState, SegmentGone, SegmentIndex, SegmentInfo
 from penstock.history.mapped_segment import MappedSegment, can_map
@@ -21,10 +22,9 @@ from penstock.history.shared_bodies import SharedBodies
 from penstock.history.walked_segments import WALKED, SegmentKey, WalkedSegments
 from penstock.journal.format import segment_path
 from penstock.journal.reader import NO_LIMIT
-from penstock.os_files import OsFiles
-from penstock.store.checkpoint import BadCheckpoint, checkpoint_numbers, read_header
-from penstock.store.places import UnknownVersion
-from penstock.store.reader_cursors import ReaderRefused, forget_cursor, log_id, read_cursors, write_cursor
+from penstock.store.node.checkpoint import BadCheckpoint, checkpoint_numbers, read_header
+from penstock.store.queue.places import UnknownVersion
+from penstock.store.retention.reader_cursors import ReaderRefused, forget_cursor, log_id, read_cursors, write_cursor
 
 # A listing that changes under our hands is made again so often.
 _TRIES = 5

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 from penstock.history.log import Mark, SegmentIndex
 from penstock.journal import rows
 from penstock.journal.batch import BatchView, RottenBatch

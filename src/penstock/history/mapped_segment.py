@@ -17,7 +17,7 @@ import mmap
 import os
 from typing import final
 
-from penstock.files import File
+from penstock.disk.files import File
 
 
 @final

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.files import Files
+from penstock.disk.files import Files
 from penstock.history.log import SegmentGone
 from penstock.journal.format import SegmentHead, segment_path
 from penstock.journal.reader import NO_LIMIT

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from penstock.os_files import OsFiles
+from penstock.disk.os_files import OsFiles
 
 
 class ReadFiles(OsFiles):

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock.files import Files
-from penstock.store.body_map import LOWER_HALF, StoreFile
-from penstock.store.handles import HandleCache
-from penstock.store.records import BadRecord, decode_record
-from penstock.store.store_files import StoreFolder
+from penstock.disk.files import Files
+from penstock.store.shared.body_map import LOWER_HALF, StoreFile
+from penstock.store.shared.handles import HandleCache
+from penstock.store.shared.records import BadRecord, decode_record
+from penstock.store.shared.store_files import StoreFolder
 
 # As the broker makes them; what a damaged name says never becomes a path.
 _VHOST_ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")

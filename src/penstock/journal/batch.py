@@ -21,7 +21,7 @@ from array import array
 from itertools import accumulate
 from typing import final
 
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 from penstock.journal.envelopes import NO_ENVELOPE, decode_envelope
 from penstock.journal.format import BLOCK_BYTES, LENGTH_BYTES, ROW, ROW_BYTES, BatchHeader
 from penstock.journal.rows import (

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from errno import ENOENT
 from typing import Final, final
 
-from penstock.files import Files
+from penstock.disk.files import Files
 from penstock.journal.batch import Decoded, RottenBatch, decode_entries, view_at
 from penstock.journal.light_view import ENTRY_BYTES, LightView, decoded_bytes, light_view_at
 from penstock.journal.segment_reader import SegmentReader

@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from typing import final
 
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 from penstock.journal.format import (
     ALIGN_BYTES,
     CRC_BYTES,

@@ -20,7 +20,7 @@ import struct
 from array import array
 from typing import Final, final
 
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 
 VERSION: Final = 1
 BLOCK_BYTES: Final = 4096

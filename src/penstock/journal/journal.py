@@ -50,7 +50,7 @@ from errno import EDQUOT, EFBIG, ENOMEM, ENOSPC
 from typing import Final
 
 from penstock.clock import Clock
-from penstock.files import File, Files, is_temporary
+from penstock.disk.files import File, Files, is_temporary
 from penstock.journal.batch_cache import BatchCache
 from penstock.journal.encoding import Stamp
 from penstock.journal.entries import Entries, stretch_end

@@ -25,7 +25,7 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import Final, final
 
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 from penstock.journal.batch import Decoded
 from penstock.journal.envelopes import NO_ENVELOPE, decode_envelope
 from penstock.journal.format import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES, ROW_BYTES, BatchHeader

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
-from penstock.files import Files
+from penstock.disk.files import Files
 from penstock.journal.batch import BatchView, RottenBatch, view_at
 from penstock.journal.format import FIRST_BATCH_AT, segment_path
 from penstock.journal.segment_reader import SegmentReader, segment_numbers

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from penstock.clock import Clock
-from penstock.files import File, Files, write_all
+from penstock.disk.files import File, Files, write_all
 from penstock.journal.format import FIRST_BATCH_AT, encode_head, salt_seed, segment_path
 from penstock.journal.segment_reader import SegmentReader, segment_numbers
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from penstock.files import Files
+from penstock.disk.files import Files
 from penstock.journal.format import (
     ALIGN_BYTES,
     FIRST_BATCH_AT,

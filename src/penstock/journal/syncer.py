@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from penstock.files import File
+from penstock.disk.files import File
 
 # Receives None, or what went wrong.
 SyncDone = Callable[[OSError | None], None]

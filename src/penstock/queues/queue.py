@@ -41,27 +41,27 @@ from penstock.errors import access_refused
 from penstock.fields import Table
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, refuse_all, settle_all
 from penstock.queues.arrivals import Arrivals, arrivals_since
-from penstock.queues.browsing import browse_run, has_more
-from penstock.queues.consumer import Consumer
-from penstock.queues.consumer_manager import NO_CONSUMERS, Availability, ConsumerManager
-from penstock.queues.dead_letters import REJECTED, DeadLetters
-from penstock.queues.expiry import ExpirySchedule
-from penstock.queues.fifo_order import fifo_selection
-from penstock.queues.head_expiry import HeadExpiry
-from penstock.queues.intake import Intake
-from penstock.queues.leaving import Leaving
-from penstock.queues.lifetime import Lifetime
-from penstock.queues.node_list import NOTIFIED
-from penstock.queues.publisher_marks import PublisherMarks, attached, detached
+from penstock.queues.consumers.browsing import browse_run, has_more
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.consumers.consumer_manager import NO_CONSUMERS, Availability, ConsumerManager
+from penstock.queues.consumers.node_list import NOTIFIED
+from penstock.queues.consumers.publisher_marks import PublisherMarks, attached, detached
+from penstock.queues.consumers.single_active import SingleActive
+from penstock.queues.intake.intake import Intake
+from penstock.queues.leaving.dead_letters import REJECTED, DeadLetters
+from penstock.queues.leaving.expiry import ExpirySchedule
+from penstock.queues.leaving.head_expiry import HeadExpiry
+from penstock.queues.leaving.leaving import Leaving
+from penstock.queues.leaving.lifetime import Lifetime
+from penstock.queues.leaving.returns import Returns
 from penstock.queues.queue_owner import QueueOwner
 from penstock.queues.recovered import fetch_unexpired
-from penstock.queues.returns import Returns
-from penstock.queues.selection import Selection
+from penstock.queues.selection.fifo_order import fifo_selection
+from penstock.queues.selection.selection import Selection
 from penstock.queues.settling import Settling
-from penstock.queues.single_active import SingleActive
 
 if TYPE_CHECKING:
-    from penstock.queues.overflow import ProducerFlowControl
+    from penstock.queues.intake.overflow import ProducerFlowControl
 
 # Slices of expired messages that are carried away for one basic.get.
 GET_SLICES_MAX: Final = 20

@@ -16,25 +16,25 @@ import threading
 from collections.abc import Callable
 
 from penstock import limits
-from penstock.broker.alarms import blocked_reason
 from penstock.broker.broker import Broker
+from penstock.broker.memory.alarms import blocked_reason
 from penstock.clock import SystemClock
 from penstock.config import Config
+from penstock.disk.spare_descriptors import SpareDescriptors
 from penstock.errors import AmqpError, StartupError
-from penstock.server.admission import Admission
-from penstock.server.connection import Connection
+from penstock.server.connection.admission import Admission
+from penstock.server.connection.connection import Connection
+from penstock.server.connection.login_guard import LoginGuard
 from penstock.server.descriptors import DescriptorBudget, descriptor_limit
 from penstock.server.faults import Faults
-from penstock.server.flow import PublisherFlow
-from penstock.server.http import HttpDoor
-from penstock.server.login_guard import LoginGuard
-from penstock.server.open_store import MakeSyncer, best_syncer, open_broker
-from penstock.server.parse_turns import ParseTurns
-from penstock.server.pg_open import OpenPostgres, open_postgres
-from penstock.server.scheduler import Scheduler
-from penstock.server.settlements import Settlements
-from penstock.server.store_turns import StoreTurns
-from penstock.spare_descriptors import SpareDescriptors
+from penstock.server.http.http import HttpDoor
+from penstock.server.postgres.open import OpenPostgres, open_postgres
+from penstock.server.settling.settlements import Settlements
+from penstock.server.sync.open_store import MakeSyncer, best_syncer, open_broker
+from penstock.server.turn.flow import PublisherFlow
+from penstock.server.turn.parse_turns import ParseTurns
+from penstock.server.turn.scheduler import Scheduler
+from penstock.server.turn.store_turns import StoreTurns
 from penstock.wire import methods
 
 log = logging.getLogger("penstock.server")

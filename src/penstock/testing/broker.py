@@ -27,9 +27,9 @@ from urllib.parse import quote
 
 from penstock.config import Config
 from penstock.errors import ChannelException
-from penstock.server.pg_answers import count_anew
+from penstock.server.postgres.answers import count_anew
 from penstock.server.server import Server
-from penstock.server.syncers import ThreadSyncer
+from penstock.server.sync.syncers import ThreadSyncer
 from penstock.testing.faults import BrokerFaults
 
 T = TypeVar("T")

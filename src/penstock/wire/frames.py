@@ -1,7 +1,7 @@
 """Frames: type, channel, size, payload, FRAME-END.
 
 What it owns: the frame constants and the making of frames from payloads. Reading frames is a loop over the bytes that
-arrived and lives where they arrive (`server/reader.py`), because a function call per frame would cost more than the
+arrived and lives where they arrive (`server/connection`), because a function call per frame would cost more than the
 reading; the constants here are what that loop uses.
 
 Invariants

@@ -12,6 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
+from penstock.disk.os_files import OsFiles
 from penstock.history.folder_log import FolderLog
 from penstock.history.log import Log
 from penstock.history.walked_segments import WalkedSegments
@@ -19,7 +20,6 @@ from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
 from penstock.message import FRAME_END, Envelope, MessageProps
-from penstock.os_files import OsFiles
 from penstock.pipeline.columns import EXPIRES_MS_MAX
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import LogRange, plan

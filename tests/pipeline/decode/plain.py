@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.disk.os_files import OsFiles
 from penstock.errors import AmqpError
 from penstock.history.log import Log
 from penstock.journal.format import REFERENCE_BODY
 from penstock.journal.reader import BatchView, RottenBatch, replay
-from penstock.os_files import OsFiles
 from penstock.pipeline.columns import EVENTS, EXPIRES_MS_MAX, KINDS, RUNS
 from penstock.pipeline.decode.properties import headers_of
 from penstock.wire.properties import decode_properties

@@ -21,7 +21,7 @@ from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import plan
 from penstock.pipeline.decode.request import Request
 from penstock.pipeline.jobs import reconcile as reconcile_job
-from penstock.server import open_store
+from penstock.server.sync import open_store
 from penstock.testing import Broker
 from tests.history.small_broker import PERSISTENT, channel_of, http_broker, http_port, publish, small_options
 from tests.interop.deadline import wait_until

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from penstock.disk.os_files import OsFiles
 from penstock.history.log import LogState
 from penstock.history.opening import open_log
-from penstock.os_files import OsFiles
 from penstock.pipeline.columns import VIEWS
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import plan
@@ -22,7 +22,7 @@ from penstock.pipeline.source.log_read import LogTask
 from penstock.pipeline.source.log_stream import LogStreamReader
 from penstock.pipeline.source.options import read_options
 from penstock.pipeline.source.shape import spark_schema
-from penstock.store.reader_cursors import make_log_id
+from penstock.store.retention.reader_cursors import make_log_id
 from tests.pipeline.written_journal import WrittenJournal
 
 # Where the clock of a written journal begins, in UTC; each minute has a segment of its own.

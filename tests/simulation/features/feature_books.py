@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from penstock.broker.companions import DEDUP
+from penstock.broker.vhost.companions import DEDUP
 from penstock.fields import Table
 from penstock.message import Envelope, body_bytes
 from penstock.wire.property_edits import headers_of

@@ -14,23 +14,24 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from penstock.backing.variable_queues import VariableBackingQueues
+from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.broker import broker as broker_module
-from penstock.broker import deduplication, queue_features
 from penstock.broker.broker import Broker
-from penstock.broker.companions import companion_kind
-from penstock.broker.vhost import VHost
+from penstock.broker.features import deduplication, queue_features
+from penstock.broker.vhost.companions import companion_kind
+from penstock.broker.vhost.vhost import VHost
 from penstock.clock import ManualClock
 from penstock.config import Config
 from penstock.fields import Table
 from penstock.message import Entry, Run
-from penstock.queues import drop_pace, returns
-from penstock.queues.consumer import Consumer
-from penstock.queues.held_selection import HeldSelection
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.delayed.held_selection import HeldSelection
+from penstock.queues.intake import drop_pace
+from penstock.queues.leaving import returns
 from penstock.queues.queue import Queue
-from penstock.server.quick_syncer import QuickSyncer
-from penstock.sim_files import SimFiles
-from penstock.store.node_store import NodeStore
+from penstock.server.sync.quick_syncer import QuickSyncer
+from penstock.store.node.node_store import NodeStore
+from penstock.testing.disk.sim_files import SimFiles
 from tests.simulation.books import require
 from tests.simulation.features.feature_books import Copy, Picture, Shelf
 from tests.simulation.features.feature_profile import FAN, LATE, FeatureProfile

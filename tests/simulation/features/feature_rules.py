@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from penstock.broker.companions import HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, companion_name
-from penstock.broker.x_death import death_count, entries_of
+from penstock.broker.features.x_death import death_count, entries_of
+from penstock.broker.vhost.companions import HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, companion_name
 from tests.simulation.books import Broken, require
 from tests.simulation.features.feature_books import Copy, Picture, is_over, messages
 from tests.simulation.features.feature_profile import FAN, VALUE_HEADER, Topology

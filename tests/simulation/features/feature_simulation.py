@@ -11,9 +11,9 @@ from bisect import bisect
 from collections.abc import Callable
 from itertools import accumulate
 
-from penstock.broker.companions import HELD_FOR_EXCHANGE, HELD_FOR_QUEUE
+from penstock.broker.vhost.companions import HELD_FOR_EXCHANGE, HELD_FOR_QUEUE
 from penstock.journal.options import OS
-from penstock.sim_files import SimCrash, SimFiles
+from penstock.testing.disk.sim_files import SimCrash, SimFiles
 from tests.simulation.books import Broken, require
 from tests.simulation.driver import Trace, no_trace
 from tests.simulation.features.feature_books import History

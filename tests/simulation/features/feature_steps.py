@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.broker import held_calls, message_moves, messages_at_hand
-from penstock.broker.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, companion_name
-from penstock.broker.message_moves import Target
+from penstock.broker.operations import held_calls, message_moves, messages_at_hand
+from penstock.broker.operations.message_moves import Target
+from penstock.broker.vhost.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, companion_name
 from penstock.fields import Table
 from penstock.message import Envelope
-from penstock.queues.held_selection import HeldSelection
+from penstock.queues.delayed.held_selection import HeldSelection
 from penstock.queues.queue import Queue
 from penstock.wire.content import read_content
 from penstock.wire.properties import Properties, encode_properties

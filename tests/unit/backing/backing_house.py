@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from penstock.backing.homes import Homes
-from penstock.backing.msg_status import MsgStatus
-from penstock.backing.pending_acks import PendingAcks
-from penstock.backing.tail import Tail
-from penstock.backing.zones import Zones
+from penstock.backing.variable.homes import Homes
+from penstock.backing.variable.pending_acks import PendingAcks
+from penstock.backing.variable.tail import Tail
+from penstock.backing.zones.msg_status import MsgStatus
+from penstock.backing.zones.zones import Zones
 from penstock.clock import ManualClock
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
 from penstock.message import Entry, Envelope, MessageProps
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store.live_map import LiveMap
-from penstock.store.message_store import MessageStoreOptions
-from penstock.store.node_store import NodeStore
-from penstock.store.options import StoreOptions
+from penstock.store.node.node_store import NodeStore
+from penstock.store.node.options import StoreOptions
+from penstock.store.queue.live_map import LiveMap
+from penstock.store.shared.message_store import MessageStoreOptions
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST = "5e"
 SLOTS = 4

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 from backing_house import SLOTS, Parts
 
-from penstock.backing.delta_reader import DeltaPart, read_delta
-from penstock.store import places
-from penstock.store.live_map import LiveMap
-from penstock.store.places import Slot
+from penstock.backing.zones.delta_reader import DeltaPart, read_delta
+from penstock.store.queue import places
+from penstock.store.queue.live_map import LiveMap
+from penstock.store.queue.places import Slot
 
 
 def read(

@@ -16,13 +16,13 @@ import pytest
 from tests.contract.variable_house import MANY, VariableHouse, plain_options
 
 from penstock.backing.backing_queue import TIMEOUT_NONE
-from penstock.backing.paging import PagingOptions
-from penstock.backing.priority import PriorityBackingQueues
-from penstock.backing.variable_queues import VariableBackingQueues
+from penstock.backing.priority.priority import PriorityBackingQueues
+from penstock.backing.variable.paging import PagingOptions
+from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
-from penstock.sim_files import CHANGING_CALLS, SimFiles
-from penstock.store import queue_index, queue_store
+from penstock.store.queue import queue_index, queue_store
+from penstock.testing.disk.sim_files import CHANGING_CALLS, SimFiles
 
 LARGE = 80
 BOTH = (False, True)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.backing.journal_spans import JournalSpans
+from penstock.backing.zones.journal_spans import JournalSpans
 
 
 def test_without_messages_there_is_no_segment() -> None:

@@ -6,10 +6,10 @@ from array import array
 
 import pytest
 
-from penstock.backing.msg_status import MsgStatus, readable_parts, status_at
+from penstock.backing.zones.msg_status import MsgStatus, readable_parts, status_at
 from penstock.journal.place import BatchPlace
 from penstock.message import Entry, Envelope, MessageProps
-from penstock.store import places
+from penstock.store.queue import places
 
 ENVELOPE = Envelope("", "key", b"")
 PROPS = MessageProps(99)

@@ -8,7 +8,7 @@ import pytest
 from backing_house import Parts, envelope
 
 from penstock.backing.backing_queue import BackingWork
-from penstock.backing.owed_confirms import OwedConfirms
+from penstock.backing.variable.owed_confirms import OwedConfirms
 from penstock.message import ConfirmToken
 
 

@@ -7,9 +7,9 @@ import math
 import pytest
 from backing_house import Parts
 
-from penstock.backing.paging import EvictionPolicy, Paging, PagingOptions, SplitEvenly, TailFirst
-from penstock.backing.rates import Rates
-from penstock.backing.zone_views import check_zones
+from penstock.backing.variable.paging import EvictionPolicy, Paging, PagingOptions, SplitEvenly, TailFirst
+from penstock.backing.variable.rates import Rates
+from penstock.backing.zones.zone_views import check_zones
 
 
 def paging_of(parts: Parts, options: PagingOptions) -> Paging:

@@ -7,8 +7,8 @@ import random
 import pytest
 from backing_house import VHOST, Parts
 
-from penstock.backing.msg_status import MsgStatus
-from penstock.backing.pending_acks import BUCKET, PendingAcks, spans
+from penstock.backing.variable.pending_acks import BUCKET, PendingAcks, spans
+from penstock.backing.zones.msg_status import MsgStatus
 from penstock.message import body_bytes
 
 

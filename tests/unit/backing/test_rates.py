@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from penstock.backing.rates import HALF_LIFE_S, UNLIMITED, Rates
+from penstock.backing.variable.rates import HALF_LIFE_S, UNLIMITED, Rates
 from penstock.clock import ManualClock
 
 

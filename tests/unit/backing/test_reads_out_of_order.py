@@ -7,9 +7,9 @@ import random
 import pytest
 from backing_house import VHOST, Parts
 
-from penstock.backing.msg_status import MsgStatus
+from penstock.backing.zones.msg_status import MsgStatus
 from penstock.message import Entry, MessageProps
-from penstock.store import places
+from penstock.store.queue import places
 
 COUNT = 40
 # Persistent, bytes of a payload, where that leads to.

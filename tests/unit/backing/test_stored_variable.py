@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.contract.variable_house import VariableHouse, fill_all_zones, plain_options
 
-from penstock.backing.stored_variable import StoredVariable
-from penstock.store.places import JOURNAL, MSG_STORE, QUEUE_STORE
-from penstock.store.queue_state import QueueState, decode_state
+from penstock.backing.variable.stored_variable import StoredVariable
+from penstock.store.queue.places import JOURNAL, MSG_STORE, QUEUE_STORE
+from penstock.store.queue.queue_state import QueueState, decode_state
 
 
 def snapshot(house: VariableHouse) -> QueueState:

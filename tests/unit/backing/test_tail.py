@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from backing_house import Parts, entry, envelope
 
-from penstock.backing.msg_status import MsgStatus
-from penstock.backing.tail import JOINED_BYTES_MAX, JOINED_COUNT_MAX
-from penstock.backing.zone_views import check_zones
+from penstock.backing.variable.tail import JOINED_BYTES_MAX, JOINED_COUNT_MAX
+from penstock.backing.zones.msg_status import MsgStatus
+from penstock.backing.zones.zone_views import check_zones
 from penstock.message import Entry, MessageProps
-from penstock.store import places
+from penstock.store.queue import places
 
 
 def runs(parts: Parts) -> list[tuple[int, int]]:

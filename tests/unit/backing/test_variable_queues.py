@@ -8,10 +8,10 @@ import pytest
 from tests.contract.variable_house import QUEUE, VHOST, VariableHouse, fill_all_zones, no_paging, plain_options
 
 from penstock.backing.backing_queue import BackingWork, Recovery
-from penstock.backing.variable_queues import VariableBackingQueues
+from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.clock import ManualClock
 from penstock.journal.syncer import InlineSyncer
-from penstock.store.node_store import NodeStore
+from penstock.store.node.node_store import NodeStore
 
 
 def nobody(kind: str, work: BackingWork) -> None:

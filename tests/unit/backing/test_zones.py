@@ -9,13 +9,13 @@ from collections import deque
 import pytest
 from backing_house import SLOTS, Parts
 
-from penstock.backing import zone_views
-from penstock.backing.msg_status import MsgStatus, status_at
-from penstock.backing.put_back import put_back
-from penstock.backing.zone_views import check_zones
+from penstock.backing.variable.put_back import put_back
+from penstock.backing.zones import zone_views
+from penstock.backing.zones.msg_status import MsgStatus, status_at
+from penstock.backing.zones.zone_views import check_zones
 from penstock.message import MessageProps, body_bytes
-from penstock.store.places import JOURNAL
-from penstock.store.queue_state import RunPlace
+from penstock.store.queue.places import JOURNAL
+from penstock.store.queue.queue_state import RunPlace
 
 
 def publish_each(parts: Parts, count: int, persistent: bool = True) -> None:

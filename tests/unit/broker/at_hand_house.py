@@ -6,18 +6,18 @@ import random
 from typing import Any
 
 from penstock.broker.broker import Broker
-from penstock.broker.vhost import VHost
+from penstock.broker.vhost.vhost import VHost
 from penstock.clock import ManualClock
 from penstock.config import Config
 from penstock.fields import Table
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer, Syncer
 from penstock.message import ConfirmToken, Envelope, body_bytes
-from penstock.queues.consumer import Consumer
+from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.queue import Queue
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store.node_store import NodeStore
-from penstock.store.options import StoreOptions
+from penstock.store.node.node_store import NodeStore
+from penstock.store.node.options import StoreOptions
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 from penstock.wire.properties import Properties, encode_properties
 from penstock.wire.tables import table_from_python
 

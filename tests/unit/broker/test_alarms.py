@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.alarms import DiskAlarm, MemoryAlarm, blocked_reason, default_disk_bytes_min
+from penstock.broker.memory.alarms import DiskAlarm, MemoryAlarm, blocked_reason, default_disk_bytes_min
 
 MIB = 1024 * 1024
 

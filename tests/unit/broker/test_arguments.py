@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from vhost_house import House, check_refused
 
-from penstock.broker.arguments import queue_notes
+from penstock.broker.definitions.arguments import queue_notes
 from penstock.fields import Field, Table
 
 TEN_YEARS_MS = 315_360_000_000

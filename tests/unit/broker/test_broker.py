@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from vhost_house import Connection
 
 from penstock import limits
-from penstock.broker.alarms import CLEAR_SHARE, MemoryAlarm
 from penstock.broker.broker import Broker
-from penstock.broker.direct_reply import PREFIX, DirectReplies, ReplyReceiver
+from penstock.broker.memory.alarms import CLEAR_SHARE, MemoryAlarm
 from penstock.broker.users import CONFIGURE
+from penstock.broker.vhost.direct_reply import PREFIX, DirectReplies, ReplyReceiver
 from penstock.clock import ManualClock
 from penstock.config import Config, UserConfig
 from penstock.message import Envelope

@@ -10,8 +10,8 @@ from vhost_house import House, Reader, check_refused
 
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
-from penstock.broker.callbacks import AsyncCallbackTo, run_now
-from penstock.broker.vhost import VHost
+from penstock.broker.vhost.callbacks import AsyncCallbackTo, run_now
+from penstock.broker.vhost.vhost import VHost
 from penstock.message import ConfirmToken, Envelope
 from penstock.queues.queue import Queue
 

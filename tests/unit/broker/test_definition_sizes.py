@@ -9,8 +9,8 @@ import pytest
 from at_hand_house import House
 
 from penstock import limits
-from penstock.broker.definitions import Definitions
-from penstock.broker.vhost import VHost
+from penstock.broker.definitions.definitions import Definitions
+from penstock.broker.vhost.vhost import VHost
 from penstock.errors import ChannelException
 from penstock.fields import Table
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker import definitions as defs
-from penstock.broker.definitions import (
+from penstock.broker.definitions import definitions as defs
+from penstock.broker.definitions.definitions import (
     CHANGE_BYTES_MAX,
     BadDefinitions,
     Definitions,
@@ -22,7 +22,7 @@ from penstock.broker.definitions import (
     encode_change,
     vhost_whole,
 )
-from penstock.broker.field_json import table_from_json, table_to_json
+from penstock.broker.definitions.field_json import table_from_json, table_to_json
 from penstock.fields import Field, Table, freeze_table
 from penstock.limits import TABLE_DEPTH_MAX
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, Destination

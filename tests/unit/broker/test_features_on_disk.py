@@ -9,7 +9,7 @@ import pytest
 from at_hand_house import House
 from tests.simulation.machine import StepSyncer
 
-from penstock.broker.companions import DEDUP
+from penstock.broker.vhost.companions import DEDUP
 from penstock.message import ConfirmToken, Entry, Envelope, body_bytes
 from penstock.queues.queue import Queue
 

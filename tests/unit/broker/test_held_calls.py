@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from at_hand_house import House
 
-from penstock.broker.call_errors import BadRequest, NoSuchQueue
-from penstock.broker.held_calls import HeldPage, HeldQueue, cancel, held, list_held, release_now, reschedule
-from penstock.broker.message_edits import Changes, edit
-from penstock.broker.message_moves import Outcome, Target, move
-from penstock.broker.message_search import Query, search
-from penstock.broker.messages_at_hand import pause, peek
+from penstock.broker.operations.call_errors import BadRequest, NoSuchQueue
+from penstock.broker.operations.held_calls import HeldPage, HeldQueue, cancel, held, list_held, release_now, reschedule
+from penstock.broker.operations.message_edits import Changes, edit
+from penstock.broker.operations.message_moves import Outcome, Target, move
+from penstock.broker.operations.message_search import Query, search
+from penstock.broker.operations.messages_at_hand import pause, peek
 
 NAME = "amq.held-exchange.later"
 

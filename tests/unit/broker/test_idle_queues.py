@@ -11,16 +11,16 @@ import pytest
 
 from penstock.backing.nothing_yet import NOTHING_YET
 from penstock.broker.broker import Broker
-from penstock.broker.vhost import VHost
+from penstock.broker.vhost.vhost import VHost
 from penstock.clock import ManualClock
 from penstock.config import Config
+from penstock.disk.os_files import OsFiles
 from penstock.errors import AmqpError
 from penstock.journal.syncer import InlineSyncer
 from penstock.message import Envelope
-from penstock.os_files import OsFiles
-from penstock.store.node_store import NodeStore
-from penstock.store.options import StoreOptions
-from penstock.store.queue_names import NUMBER_MAX, NUMBERS_KEPT, QueueName
+from penstock.store.node.node_store import NodeStore
+from penstock.store.node.options import StoreOptions
+from penstock.store.node.queue_names import NUMBER_MAX, NUMBERS_KEPT, QueueName
 
 QUEUES = 1000
 # That is 200 MiB for all, besides what the broker itself takes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.memory_ledger import MemoryLedger
+from penstock.broker.memory.memory_ledger import MemoryLedger
 
 
 class Holder:

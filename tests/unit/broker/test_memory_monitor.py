@@ -9,7 +9,7 @@ import pytest
 
 from penstock import limits
 from penstock.backing.volatile import VolatileBackingQueue
-from penstock.broker.memory_monitor import CHECK_S, MemoryMonitor, desired_duration, fair_share, payload_share
+from penstock.broker.memory.memory_monitor import CHECK_S, MemoryMonitor, desired_duration, fair_share, payload_share
 from penstock.message import Envelope
 
 LIMIT = 1_000_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from at_hand_house import House
 
-from penstock.broker.call_errors import BadRequest, NoSuchExchange, NoSuchQueue
-from penstock.broker.message_edits import Changes, edit
-from penstock.broker.message_moves import Outcome, Purged, Target, copy, delete, move, purge_some
-from penstock.broker.message_search import Query, search
-from penstock.broker.messages_at_hand import peek
-from penstock.broker.redrive import redrive
+from penstock.broker.operations.call_errors import BadRequest, NoSuchExchange, NoSuchQueue
+from penstock.broker.operations.message_edits import Changes, edit
+from penstock.broker.operations.message_moves import Outcome, Purged, Target, copy, delete, move, purge_some
+from penstock.broker.operations.message_search import Query, search
+from penstock.broker.operations.messages_at_hand import peek
+from penstock.broker.operations.redrive import redrive
 from penstock.message import Envelope
 from penstock.queues.taking import drop_taken, take
 

@@ -7,8 +7,8 @@ import random
 import pytest
 from at_hand_house import House
 
-from penstock.broker.message_moves import Target, delete, move
-from penstock.broker.message_walk import Walk, pending_ids
+from penstock.broker.operations.message_moves import Target, delete, move
+from penstock.broker.operations.message_walk import Walk, pending_ids
 from penstock.message import Entry
 from penstock.queues.queue import Queue
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker import definitions
-from penstock.broker.definitions import BadDefinitions, Definitions, QueueDefinition, encode_all, encode_change
+from penstock.broker.definitions import definitions
+from penstock.broker.definitions.definitions import (
+    BadDefinitions,
+    Definitions,
+    QueueDefinition,
+    encode_all,
+    encode_change,
+)
 
 ID = "5e" * 16
 

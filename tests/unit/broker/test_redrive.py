@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from at_hand_house import House
 
-from penstock.broker.call_errors import BadRequest, NoSuchQueue
-from penstock.broker.messages_at_hand import peek
-from penstock.broker.redrive import Cursor, Problem, Redriven, redrive
+from penstock.broker.operations.call_errors import BadRequest, NoSuchQueue
+from penstock.broker.operations.messages_at_hand import peek
+from penstock.broker.operations.redrive import Cursor, Problem, Redriven, redrive
 from penstock.message import Envelope
 
 

@@ -6,8 +6,8 @@ import pytest
 from vhost_house import Connection, House, Reader, check_refused
 
 from penstock import limits
-from penstock.broker.names import without_line_breaks
-from penstock.broker.vhost import VHost
+from penstock.broker.definitions.names import without_line_breaks
+from penstock.broker.vhost.vhost import VHost
 from penstock.errors import ChannelException
 from penstock.message import Envelope
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from at_hand_house import House, Puller
 
-from penstock.broker import deduplication
-from penstock.queues import dedup_window, drop_pace, returns
+from penstock.broker.features import deduplication
+from penstock.queues.intake import dedup_window, drop_pace
+from penstock.queues.leaving import returns
 from penstock.queues.queue import Queue
 
 # More than one slice, and not a whole number of them.

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.x_death import (
+from penstock.broker.features.x_death import (
     COUNT_MAX,
     dead_letter_envelope,
     entries_of,

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from penstock.backing.volatile import VolatileBackingQueues
-from penstock.broker.queue_backings import QueueBackings
-from penstock.broker.vhost import VHost
+from penstock.broker.vhost.queue_backings import QueueBackings
+from penstock.broker.vhost.vhost import VHost
 from penstock.clock import ManualClock
 from penstock.errors import AmqpError
 from penstock.fields import Table
-from penstock.queues.consumer import Consumer
-from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 
 

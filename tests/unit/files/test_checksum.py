@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 
 # As on a machine without ISA-L.
 WITHOUT_ISAL = """
 import sys
 sys.modules["isal"] = sys.modules["isal.isal_zlib"] = None
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 import zlib
 assert crc32 is zlib.crc32
 print(crc32(b"penstock", 7))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock import os_files
-from penstock.files import FolderLocked, write_all
-from penstock.os_files import OsFile, OsFiles, sync_descriptor
+from penstock.disk import os_files
+from penstock.disk.files import FolderLocked, write_all
+from penstock.disk.os_files import OsFile, OsFiles, sync_descriptor
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX system")
 
@@ -64,7 +64,7 @@ def test_who_holds_the_lock_is_named(tmp_path: Path) -> None:
 
 def test_another_process_is_kept_out_until_the_holder_is_gone(tmp_path: Path) -> None:
     program = (
-        "import sys; from penstock.os_files import OsFiles; lock = OsFiles(sys.argv[1]).lock('lock');"
+        "import sys; from penstock.disk.os_files import OsFiles; lock = OsFiles(sys.argv[1]).lock('lock');"
         " print('locked', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

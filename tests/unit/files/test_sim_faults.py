@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from penstock.files import read_file, write_all
-from penstock.sim_files import FaultPlan, SimCrash, SimFiles, Survival
+from penstock.disk.files import read_file, write_all
+from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 
 def failing(error: int) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.clock import ManualClock
-from penstock.files import File
+from penstock.disk.files import File
 from penstock.journal.format import segment_path
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import BatchView, ReplayEnd, replay
 from penstock.journal.syncer import InlineSyncer, SyncDone, Syncer
 from penstock.message import FRAME_END, Envelope
-from penstock.sim_files import SimFiles
+from penstock.testing.disk.sim_files import SimFiles
 
 FOLDER = "journal"
 PROPERTIES = b"\x10\x00\x02"

@@ -7,7 +7,7 @@ from journal_house import FOLDER, House
 from penstock.journal import rows
 from penstock.journal.names import ACTOR_MAX
 from penstock.journal.reader import BatchView, replay
-from penstock.sim_files import SimFiles
+from penstock.testing.disk.sim_files import SimFiles
 
 
 def named_in(files: SimFiles) -> list[tuple[int, int, bytes]]:

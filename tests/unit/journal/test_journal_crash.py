@@ -12,7 +12,7 @@ from penstock.journal import rows
 from penstock.journal.format import FIRST_BATCH_AT
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import cut_torn_tail
-from penstock.sim_files import FaultPlan, SimCrash, SimFiles
+from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles
 
 # Several rolls, and batches larger than a block.
 TINY = JournalOptions(segment_bytes=FIRST_BATCH_AT + 9000, batch_bytes_max=2000, idle_s=1.0)

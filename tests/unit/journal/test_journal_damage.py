@@ -17,7 +17,7 @@ from penstock.journal.format import FIRST_BATCH_AT, HEAD_BYTES, HEAD_COPY_AT, HE
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import BatchView, cut_torn_tail, replay
 from penstock.journal.segment_reader import SegmentReader
-from penstock.sim_files import SimFiles
+from penstock.testing.disk.sim_files import SimFiles
 
 IDLE = JournalOptions(idle_s=1.0)
 

@@ -11,7 +11,7 @@ from penstock.journal.format import FIRST_BATCH_AT, HEADER_BYTES, decode_header,
 from penstock.journal.options import JournalOptions
 from penstock.journal.reader import RottenBatch, cut_torn_tail
 from penstock.journal.segment_reader import SegmentReader
-from penstock.sim_files import FaultPlan, SimFiles, Survival
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 TINY = JournalOptions(segment_bytes=FIRST_BATCH_AT + 1200, batch_bytes_max=400)
 

@@ -6,8 +6,8 @@ from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Envelope, Run, body_bytes
-from penstock.queues.consumer import Consumer
-from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
 

@@ -13,10 +13,10 @@ from queue_house import Inbox
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.message import Envelope, MessageProps, Run, body_bytes
-from penstock.queues.consumer import ConsumerFilter
-from penstock.queues.order import Order
-from penstock.queues.selection import SelectionHost
-from penstock.queues.shelf_selection import ShelfSelection
+from penstock.queues.consumers.consumer import ConsumerFilter
+from penstock.queues.selection.order import Order
+from penstock.queues.selection.selection import SelectionHost
+from penstock.queues.selection.shelf_selection import ShelfSelection
 
 MANY = 1_000_000
 NO_EXPIRY = -1

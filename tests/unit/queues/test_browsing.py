@@ -12,10 +12,10 @@ from queue_house import Inbox, texts_of
 from penstock import limits
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.message import Envelope
-from penstock.queues.browsing import PAGE_MESSAGES, SHELVED_AT_ONCE, browse_run, has_more
-from penstock.queues.consumer import ConsumerFilter
-from penstock.queues.fifo_order import FifoOrder, fifo_selection
-from penstock.queues.selection import SelectionHost
+from penstock.queues.consumers.browsing import PAGE_MESSAGES, SHELVED_AT_ONCE, browse_run, has_more
+from penstock.queues.consumers.consumer import ConsumerFilter
+from penstock.queues.selection.fifo_order import FifoOrder, fifo_selection
+from penstock.queues.selection.selection import SelectionHost
 
 ENVELOPE = Envelope("", "q", b"\x00\x00")
 

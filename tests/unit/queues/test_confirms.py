@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.queues.confirms import ConfirmLedger, ConfirmSink
+from penstock.server.channel.confirms import ConfirmLedger, ConfirmSink
 
 ACK, NACK = True, False
 

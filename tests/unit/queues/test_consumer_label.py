@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.queues.consumer_label import LABEL_BYTES_MAX, consumer_label
+from penstock.queues.consumers.consumer_label import LABEL_BYTES_MAX, consumer_label
 
 
 def test_a_label_says_tag_connection_and_channel() -> None:

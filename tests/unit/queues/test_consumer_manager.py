@@ -6,9 +6,17 @@ from collections import deque
 
 import pytest
 
-from penstock.queues.consumer import Consumer
-from penstock.queues.consumer_manager import Availability, ConsumerManager
-from penstock.queues.node_list import INTERESTED, NON_ACQUIRING, NOT_INTERESTED, NOTIFIED, REMOVED, UNLINKED, NodeList
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.consumers.consumer_manager import Availability, ConsumerManager
+from penstock.queues.consumers.node_list import (
+    INTERESTED,
+    NON_ACQUIRING,
+    NOT_INTERESTED,
+    NOTIFIED,
+    REMOVED,
+    UNLINKED,
+    NodeList,
+)
 
 
 class Watcher(Consumer):

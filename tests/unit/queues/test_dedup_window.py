@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from penstock.queues.dedup_window import EXPIRED_PER_ADD, DedupWindow
+from penstock.queues.intake.dedup_window import EXPIRED_PER_ADD, DedupWindow
 
 # More than there are in any window here.
 MANY = 1000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.queues.expiry import STALE_MIN, Expiring, ExpirySchedule
+from penstock.queues.leaving.expiry import STALE_MIN, Expiring, ExpirySchedule
 
 
 class Sleeper(Expiring):

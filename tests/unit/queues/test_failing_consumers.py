@@ -8,7 +8,7 @@ from penstock.broker.broker import Broker
 from penstock.clock import ManualClock
 from penstock.config import Config
 from penstock.message import Envelope
-from penstock.queues.consumer import Consumer
+from penstock.queues.consumers.consumer import Consumer
 
 
 class Failing(Consumer):

@@ -6,7 +6,7 @@ import pytest
 from queue_house import Inbox
 from shelf_house import MANY, ShelfHouse, asked, bodies_of, ids_of, picky
 
-from penstock.queues.fifo_order import FifoOrder, fifo_selection
+from penstock.queues.selection.fifo_order import FifoOrder, fifo_selection
 
 
 @pytest.fixture

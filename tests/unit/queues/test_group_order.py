@@ -6,7 +6,7 @@ import pytest
 from queue_house import Inbox
 from shelf_house import MANY, ShelfHouse, asked, ids_of, picky, read_key
 
-from penstock.queues.group_order import BUCKETS_MAX, SharedGroupOrder, StandardGroupOrder
+from penstock.queues.selection.group_order import BUCKETS_MAX, SharedGroupOrder, StandardGroupOrder
 
 
 @pytest.fixture

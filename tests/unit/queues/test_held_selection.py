@@ -16,10 +16,10 @@ from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.message import Envelope, MessageProps
-from penstock.queues.dead_letters import EXPIRED
-from penstock.queues.expiry import Expiring, ExpirySchedule
-from penstock.queues.held_selection import HeldSelection
-from penstock.queues.selection import SelectionHost
+from penstock.queues.delayed.held_selection import HeldSelection
+from penstock.queues.leaving.dead_letters import EXPIRED
+from penstock.queues.leaving.expiry import Expiring, ExpirySchedule
+from penstock.queues.selection.selection import SelectionHost
 
 START_MS = 1_000
 MANY = 1_000_000

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from queue_house import House, Inbox
 
 from penstock.errors import ChannelException
-from penstock.queues.lapsed_tags import LapsedTags
-from penstock.queues.unacked import Span, Unacked, UnackedRun
+from penstock.server.channel.lapsed_tags import LapsedTags
+from penstock.server.channel.unacked import Span, Unacked, UnackedRun
 
 
 def members(tags: LapsedTags, last: int = 60) -> set[int]:

@@ -6,7 +6,7 @@ import pytest
 from queue_house import Inbox
 from shelf_house import ShelfHouse, picky, read_key
 
-from penstock.queues.last_value_order import LastValueOrder
+from penstock.queues.selection.last_value_order import LastValueOrder
 
 
 @pytest.fixture

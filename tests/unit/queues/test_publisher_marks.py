@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.message import Envelope
-from penstock.queues.publisher_marks import NoLocal, PublisherMarks, attached, detached
+from penstock.queues.consumers.publisher_marks import NoLocal, PublisherMarks, attached, detached
 
 ANNA, BERT = object(), object()
 ENVELOPE = Envelope("", "q", b"\x00\x00")

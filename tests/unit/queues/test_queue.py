@@ -10,7 +10,7 @@ from queue_house import Grasping, House, Inbox, Token, texts_of
 from penstock import limits
 from penstock.errors import ChannelException
 from penstock.message import Envelope
-from penstock.queues.node_list import INTERESTED, NOTIFIED
+from penstock.queues.consumers.node_list import INTERESTED, NOTIFIED
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from queue_house import Grasping, House, Inbox, Token, texts_of
 
 from penstock.message import Envelope, Run
-from penstock.queues.expiry import STALE_MIN, ExpirySchedule
+from penstock.queues.leaving.expiry import STALE_MIN, ExpirySchedule
 
 
 @pytest.fixture

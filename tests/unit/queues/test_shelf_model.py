@@ -22,11 +22,11 @@ from shelf_model import DELIVERED, MODELS, READY, Message
 from tests.contract.backings import BACKINGS, Backing, OpenBacking
 
 from penstock.message import Entry, Envelope, Run
-from penstock.queues.fifo_order import FifoOrder
-from penstock.queues.group_order import SharedGroupOrder, StandardGroupOrder
-from penstock.queues.last_value_order import LastValueOrder
-from penstock.queues.order import Order
-from penstock.queues.sorted_order import SortedOrder
+from penstock.queues.selection.fifo_order import FifoOrder
+from penstock.queues.selection.group_order import SharedGroupOrder, StandardGroupOrder
+from penstock.queues.selection.last_value_order import LastValueOrder
+from penstock.queues.selection.order import Order
+from penstock.queues.selection.sorted_order import SortedOrder
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 FEW, MANY_EXAMPLES, STEPS = (3_000, 3_000, 100) if DEEP else (25, 40, 50)

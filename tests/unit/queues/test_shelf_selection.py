@@ -6,10 +6,10 @@ import pytest
 from queue_house import Inbox
 from shelf_house import MANY, ShelfHouse, ids_of, picky
 
-from penstock.backing.priority import PriorityBackingQueues
+from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueue, VolatileBackingQueues
 from penstock.message import Run
-from penstock.queues.fifo_order import FifoOrder
+from penstock.queues.selection.fifo_order import FifoOrder
 
 
 @pytest.fixture

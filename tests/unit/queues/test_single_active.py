@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_house import Inbox
 
-from penstock.queues.consumer import Consumer
-from penstock.queues.consumer_manager import Availability, ConsumerManager
-from penstock.queues.node_list import INTERESTED, NON_ACQUIRING, NOT_INTERESTED, NOTIFIED
-from penstock.queues.single_active import SingleActive
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.consumers.consumer_manager import Availability, ConsumerManager
+from penstock.queues.consumers.node_list import INTERESTED, NON_ACQUIRING, NOT_INTERESTED, NOTIFIED
+from penstock.queues.consumers.single_active import SingleActive
 
 
 class Stock(Availability):

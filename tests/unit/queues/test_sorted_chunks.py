@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.queues.sorted_chunks import SortedChunks
+from penstock.queues.selection.sorted_chunks import SortedChunks
 
 KEYS = st.integers(0, 30)
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "add", "remove"]), KEYS), max_size=80)

@@ -6,7 +6,7 @@ import pytest
 from queue_house import Inbox
 from shelf_house import ShelfHouse, picky, read_key
 
-from penstock.queues.sorted_order import SortedOrder
+from penstock.queues.selection.sorted_order import SortedOrder
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from penstock.queues.timetable import DUE_MS_MAX, RUN_MAX, Timetable
+from penstock.queues.delayed.timetable import DUE_MS_MAX, RUN_MAX, Timetable
 
 
 @pytest.fixture

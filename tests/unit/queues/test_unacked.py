@@ -9,7 +9,7 @@ import pytest
 from queue_house import House, Inbox
 
 from penstock.errors import ChannelException
-from penstock.queues.unacked import BUCKET, Span, Unacked, UnackedRun
+from penstock.server.channel.unacked import BUCKET, Span, Unacked, UnackedRun
 
 
 class Deliveries:

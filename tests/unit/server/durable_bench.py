@@ -13,7 +13,7 @@ from pamqp import commands
 from wire_bench import Bench
 
 from penstock.config import Config
-from penstock.files import File
+from penstock.disk.files import File
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.server.server import Server
 

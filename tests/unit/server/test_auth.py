@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.broker.users import User, Users
 from penstock.fields import Field, Table
-from penstock.server.auth import MECHANISMS, RESPONSE_BYTES_MAX, BadResponse, read_response
+from penstock.server.connection.auth import MECHANISMS, RESPONSE_BYTES_MAX, BadResponse, read_response
 from penstock.wire.tables import encode_table
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.server.collector import IDLE_OBJECTS_MAX, IDLE_TURNS_MAX, YOUNG_OBJECTS, Collector
+from penstock.server.turn.collector import IDLE_OBJECTS_MAX, IDLE_TURNS_MAX, YOUNG_OBJECTS, Collector
 
 CHECK_S = 0.001
 Passes = list[int]

@@ -9,13 +9,13 @@ from pamqp import commands
 from wire_bench import Bench
 
 from penstock import limits
-from penstock.broker.envelope_view import PROPERTIES, EnvelopeView
+from penstock.broker.features.envelope_view import PROPERTIES, EnvelopeView
 from penstock.errors import ChannelException
 from penstock.fields import Table
 from penstock.message import Envelope
-from penstock.queues.publisher_marks import NoLocal, attached
+from penstock.queues.consumers.publisher_marks import NoLocal, attached
 from penstock.selectors.parser import PROPERTIES as SELECTOR_PROPERTIES
-from penstock.server.consumer_filters import SelectorFilter, consumer_filter
+from penstock.server.channel.consumer_filters import SelectorFilter, consumer_filter
 from penstock.wire.properties import Properties, encode_properties
 
 FULL = Properties(

@@ -11,7 +11,7 @@ from pamqp import body, commands, frame, header
 
 from penstock import limits
 from penstock.message import FRAME_END, Entry, Envelope
-from penstock.server.delivery import DeliveryEncoder
+from penstock.server.channel.delivery import DeliveryEncoder
 from penstock.wire.properties import Properties, encode_properties
 
 FRAME_BYTES_MAX = 4096

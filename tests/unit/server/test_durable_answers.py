@@ -11,8 +11,8 @@ from durable_bench import DurableBench
 from pamqp import base, commands, frame
 from wire_bench import Client
 
-from penstock.server.heartbeat import Heartbeat
-from penstock.store.node_store import NodeStore
+from penstock.server.connection.heartbeat import Heartbeat
+from penstock.store.node.node_store import NodeStore
 
 PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
 

@@ -10,11 +10,11 @@ from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
 from penstock.message import Envelope
-from penstock.queues.consumer import Consumer
-from penstock.queues.expiry import ExpirySchedule
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
-from penstock.server.flow import PublisherFlow
+from penstock.server.turn.flow import PublisherFlow
 
 
 class Publisher:

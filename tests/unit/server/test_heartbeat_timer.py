@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fake_loop import FakeLoop
 
-from penstock.server.heartbeat import Heartbeat
+from penstock.server.connection.heartbeat import Heartbeat
 from penstock.wire import frames
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock import limits
 from penstock.clock import ManualClock
-from penstock.server.login_guard import LoginGuard
+from penstock.server.connection.login_guard import LoginGuard
 
 HERE = "10.0.0.7"
 THERE = "10.0.0.8"

@@ -10,7 +10,7 @@ from wire_bench import Bench, Client
 
 from penstock import limits
 from penstock.clock import Clock, ManualClock
-from penstock.server.reader import ACKS_AT_ONCE, LOOK_AFTER
+from penstock.server.connection.reader import ACKS_AT_ONCE, LOOK_AFTER
 
 
 class RushingClock(Clock):

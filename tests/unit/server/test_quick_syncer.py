@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.files import File
+from penstock.disk.files import File
 from penstock.journal.syncer import SyncDone, Syncer
-from penstock.server.quick_syncer import HANDED_OVER_QUICK_S, QUICK_ROW, QUICK_S, RELUCTANT_S, QuickSyncer
-from penstock.sim_files import FaultPlan, SimFiles, Survival
+from penstock.server.sync.quick_syncer import HANDED_OVER_QUICK_S, QUICK_ROW, QUICK_S, RELUCTANT_S, QuickSyncer
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 
 class Elsewhere(Syncer):

@@ -7,8 +7,8 @@ from fake_loop import FakeLoop
 
 from penstock import limits
 from penstock.clock import ManualClock
-from penstock.server.flow import PublisherFlow
-from penstock.server.scheduler import Scheduler
+from penstock.server.turn.flow import PublisherFlow
+from penstock.server.turn.scheduler import Scheduler
 
 
 class Worker:

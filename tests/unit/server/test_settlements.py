@@ -12,10 +12,10 @@ from pamqp import commands
 from wire_bench import Bench, Client
 
 from penstock import limits
-from penstock.backing.variable import VariableBackingQueue
+from penstock.backing.variable.variable import VariableBackingQueue
 from penstock.clock import Clock
 from penstock.queues.queue import Queue
-from penstock.server.settlements import Settlements
+from penstock.server.settling.settlements import Settlements
 
 # Deliveries come in runs of 256.
 COUNT = 5 * limits.PULL_MESSAGES_MAX

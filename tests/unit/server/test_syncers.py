@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.files import File
+from penstock.disk.files import File
+from penstock.disk.os_files import OsFiles
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import Syncer
-from penstock.os_files import OsFiles
-from penstock.server.syncers import FILES_KEPT_MAX, ProcessSyncer, ThreadSyncer
+from penstock.server.sync.syncers import FILES_KEPT_MAX, ProcessSyncer, ThreadSyncer
 
 # A turn of the busy loop keeps the interpreter for so long; an answer must come within so many of them.
 BURN_S = 0.001

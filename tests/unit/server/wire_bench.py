@@ -9,11 +9,11 @@ from typing import Any
 from fake_loop import FakeLoop
 from pamqp import base, body, commands, frame, header
 
-from penstock.broker.vhost import VHost
+from penstock.broker.vhost.vhost import VHost
 from penstock.config import Config
 from penstock.queues.queue import Queue
-from penstock.server.channel import Channel
-from penstock.server.connection import Connection
+from penstock.server.channel.channel import Channel
+from penstock.server.connection.connection import Connection
 from penstock.server.server import Server
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from random import Random
 
 from penstock.clock import Clock, ManualClock
-from penstock.files import File
+from penstock.disk.files import File
 from penstock.journal import rows
 from penstock.journal.options import JournalOptions
 from penstock.journal.place import BatchPlace
 from penstock.journal.syncer import InlineSyncer, SyncDone, Syncer
 from penstock.message import Envelope
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store import places
-from penstock.store.message_store import MessageStoreOptions
-from penstock.store.node_store import NO_SEGMENT, NodeStore, Recovered, StoredQueue
-from penstock.store.options import StoreOptions
-from penstock.store.queue_index import QueueIndex
-from penstock.store.queue_state import QueueState, RunPlace
-from penstock.store.queue_store import QueueStore
+from penstock.store.node.node_store import NO_SEGMENT, NodeStore, Recovered, StoredQueue
+from penstock.store.node.options import StoreOptions
+from penstock.store.queue import places
+from penstock.store.queue.queue_index import QueueIndex
+from penstock.store.queue.queue_state import QueueState, RunPlace
+from penstock.store.queue.queue_store import QueueStore
+from penstock.store.shared.message_store import MessageStoreOptions
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST = "aa"
 ENVELOPE = Envelope("", "key", b"\x10\x00\x02", persistent=True)

@@ -18,9 +18,8 @@ from node_house import (
 )
 
 from penstock.clock import ManualClock
-from penstock.sim_files import FaultPlan, SimCrash, SimFiles, Survival
-from penstock.store import checkpoint
-from penstock.store.checkpoint import (
+from penstock.store.node import checkpoint
+from penstock.store.node.checkpoint import (
     BadCheckpoint,
     CheckpointDraft,
     CheckpointHeader,
@@ -29,9 +28,10 @@ from penstock.store.checkpoint import (
     read_checkpoint,
     read_header,
 )
-from penstock.store.places import UnknownVersion
-from penstock.store.queue_names import QueueName
-from penstock.store.queue_state import QueueState
+from penstock.store.node.queue_names import QueueName
+from penstock.store.queue.places import UnknownVersion
+from penstock.store.queue.queue_state import QueueState
+from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 
 def write_checkpoint(files: SimFiles, number: int = 7, salt: int = 99) -> CheckpointHeader:

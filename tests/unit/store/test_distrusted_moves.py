@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store.handles import HandleCache
-from penstock.store.places import JOURNAL, PERSISTENT, QUEUE_STORE, Slot
-from penstock.store.queue_index import QueueIndex
+from penstock.store.queue.places import JOURNAL, PERSISTENT, QUEUE_STORE, Slot
+from penstock.store.queue.queue_index import QueueIndex
+from penstock.store.shared.handles import HandleCache
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 SLOTS = 4
 

@@ -8,9 +8,9 @@ import pytest
 from node_house import SLOTS, VHOST, PlainQueue, new_disk, open_node
 
 from penstock.message import Envelope
-from penstock.sim_files import SimFiles
-from penstock.store.checkpoint import checkpoint_path
-from penstock.store.dump import dump
+from penstock.store.inspect.dump import dump
+from penstock.store.node.checkpoint import checkpoint_path
+from penstock.testing.disk.sim_files import SimFiles
 
 SEGMENT = "journal/00000001.pnj"
 

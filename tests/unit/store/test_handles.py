@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.sim_files import SimFiles
-from penstock.store.handles import HandleCache, HandleOwner
+from penstock.store.shared.handles import HandleCache, HandleOwner
+from penstock.testing.disk.sim_files import SimFiles
 
 
 class Owner(HandleOwner):

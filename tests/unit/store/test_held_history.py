@@ -9,13 +9,13 @@ import pytest
 from node_house import PlainQueue, new_disk, open_node, tiny_options
 
 from penstock.clock import ManualClock
-from penstock.files import write_file
-from penstock.sim_files import SimFiles
-from penstock.store import places
-from penstock.store.checkpoint import KEPT
-from penstock.store.node_store import NodeStore
-from penstock.store.reader_cursors import forget_cursor, read_cursors, write_cursor
-from penstock.store.retention import NOTHING
+from penstock.disk.files import write_file
+from penstock.store.node.checkpoint import KEPT
+from penstock.store.node.node_store import NodeStore
+from penstock.store.queue import places
+from penstock.store.retention.reader_cursors import forget_cursor, read_cursors, write_cursor
+from penstock.store.retention.retention import NOTHING
+from penstock.testing.disk.sim_files import SimFiles
 
 # A dozen messages or so.
 TINY_SEGMENT = 30_000

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.store.live_map import LiveMap
+from penstock.store.queue.live_map import LiveMap
 
 
 class Model:

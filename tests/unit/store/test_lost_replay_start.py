@@ -6,8 +6,8 @@ import pytest
 from node_house import PlainQueue, new_disk, open_node, power_cut, reopen
 
 from penstock.journal.format import FIRST_BATCH_AT
-from penstock.sim_files import SimFiles
-from penstock.store.checkpoint import checkpoint_numbers, read_header
+from penstock.store.node.checkpoint import checkpoint_numbers, read_header
+from penstock.testing.disk.sim_files import SimFiles
 
 FIRST = "journal/00000001.pnj"
 SECOND = "journal/00000002.pnj"

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from message_store_house import FOLDER, TINY, House, message, record_size, same
 
+from penstock.disk.os_files import OsFiles
 from penstock.message import FRAME_END, Envelope
-from penstock.os_files import OsFiles
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store.body_map import FILE_HEAD_BYTES
-from penstock.store.handles import HandleCache
-from penstock.store.message_store import BadBody, MessageStore, MessageStoreOptions
-from penstock.store.places import UnknownVersion
-from penstock.store.records import encode_record
-from penstock.store.store_files import encode_table, file_head
+from penstock.store.queue.places import UnknownVersion
+from penstock.store.shared.body_map import FILE_HEAD_BYTES
+from penstock.store.shared.handles import HandleCache
+from penstock.store.shared.message_store import BadBody, MessageStore, MessageStoreOptions
+from penstock.store.shared.records import encode_record
+from penstock.store.shared.store_files import encode_table, file_head
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ from node_house import (
 )
 
 from penstock.clock import ManualClock
+from penstock.disk.files import File
 from penstock.errors import StartupError
-from penstock.files import File
 from penstock.journal.syncer import SyncDone, Syncer
-from penstock.sim_files import FaultPlan, SimFiles
-from penstock.store.checkpoint import checkpoint_numbers, read_checkpoint
-from penstock.store.queue_names import QueueName, QueueNames, parse_label
-from penstock.store.shared_syncer import SharedSyncer
+from penstock.store.node.checkpoint import checkpoint_numbers, read_checkpoint
+from penstock.store.node.queue_names import QueueName, QueueNames, parse_label
+from penstock.store.node.shared_syncer import SharedSyncer
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles
 
 # --- numbers and names --------------------------------------------------------------------------------
 

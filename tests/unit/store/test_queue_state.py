@@ -7,8 +7,8 @@ from array import array
 
 import pytest
 
-from penstock.store.places import JOURNAL, MSG_STORE, QUEUE_STORE
-from penstock.store.queue_state import BadState, QueueState, RunPlace, decode_state
+from penstock.store.queue.places import JOURNAL, MSG_STORE, QUEUE_STORE
+from penstock.store.queue.queue_state import BadState, QueueState, RunPlace, decode_state
 
 
 def random_state(rng: random.Random) -> QueueState:

@@ -8,12 +8,12 @@ import random
 import pytest
 
 from penstock.message import Envelope
-from penstock.sim_files import FaultPlan, SimFiles, Survival
-from penstock.store.handles import HandleCache
-from penstock.store.places import StoreError
-from penstock.store.queue_store import BUFFER_BYTES_MAX, READ_BYTES_MIN, READ_BYTES_PER_RECORD, QueueStore
-from penstock.store.records import RECORD_HEAD_BYTES, BadRecord, Record
-from penstock.store.segment_files import FILE_HEAD_BYTES
+from penstock.store.queue.places import StoreError
+from penstock.store.queue.queue_store import BUFFER_BYTES_MAX, READ_BYTES_MIN, READ_BYTES_PER_RECORD, QueueStore
+from penstock.store.queue.segment_files import FILE_HEAD_BYTES
+from penstock.store.shared.handles import HandleCache
+from penstock.store.shared.records import RECORD_HEAD_BYTES, BadRecord, Record
+from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 SLOTS = 4
 FOLDER = "q/qs"

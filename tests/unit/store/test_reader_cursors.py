@@ -10,11 +10,10 @@ from random import Random
 import pytest
 from node_house import new_disk, open_node, power_cut
 
-from penstock.files import write_file
-from penstock.os_files import OsFiles
-from penstock.sim_files import FaultPlan, SimCrash, SimFiles, Survival
-from penstock.store.fsck import fsck
-from penstock.store.reader_cursors import (
+from penstock.disk.files import write_file
+from penstock.disk.os_files import OsFiles
+from penstock.store.inspect.fsck import fsck
+from penstock.store.retention.reader_cursors import (
     LSN_MAX,
     READERS_MAX,
     ReaderRefused,
@@ -26,6 +25,7 @@ from penstock.store.reader_cursors import (
     read_cursors,
     write_cursor,
 )
+from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 NAMES = [
     "lake",

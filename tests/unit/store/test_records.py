@@ -7,7 +7,14 @@ from zlib import crc32
 import pytest
 
 from penstock.message import Envelope
-from penstock.store.records import RECORD_HEAD_BYTES, BadRecord, Record, decode_record, encode_record, record_bytes
+from penstock.store.shared.records import (
+    RECORD_HEAD_BYTES,
+    BadRecord,
+    Record,
+    decode_record,
+    encode_record,
+    record_bytes,
+)
 
 PROPERTIES = b"\x98\x00\x0atext/plain\x02\x07"
 

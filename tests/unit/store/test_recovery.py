@@ -23,9 +23,9 @@ from node_house import (
 from penstock.errors import StartupError
 from penstock.journal import rows
 from penstock.journal.format import FIRST_BATCH_AT
-from penstock.sim_files import FaultPlan, SimCrash, SimFiles, Survival
-from penstock.store.checkpoint import checkpoint_numbers, checkpoint_path
-from penstock.store.node_store import NodeStore, Recovered
+from penstock.store.node.checkpoint import checkpoint_numbers, checkpoint_path
+from penstock.store.node.node_store import NodeStore, Recovered
+from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 SEGMENT = "journal/00000001.pnj"
 

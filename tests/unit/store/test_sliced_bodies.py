@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from message_store_house import House, message
 
-from penstock.store.message_store import MessageStoreOptions
+from penstock.store.shared.message_store import MessageStoreOptions
 
 SLICED = MessageStoreOptions(file_bytes=600, own_file_bytes=500, buffer_bytes=300, slice_bytes=100)
 

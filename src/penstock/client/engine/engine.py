@@ -31,8 +31,8 @@ from datetime import datetime
 from typing import Final
 
 from penstock import limits
-from penstock.broker.companions import HELD_FOR_QUEUE
-from penstock.broker.refusal_room import RefusalRooms
+from penstock.broker.vhost.companions import HELD_FOR_QUEUE
+from penstock.broker.vhost.refusal_room import RefusalRooms
 from penstock.client.engine import names, records
 from penstock.client.engine.history import History
 from penstock.client.engine.opening import open_folder

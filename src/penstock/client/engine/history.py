@@ -5,7 +5,7 @@ Each carries how many were finalized before it, so that the count outlives those
 
 from __future__ import annotations
 
-from penstock.broker.vhost import VHost
+from penstock.broker.vhost.vhost import VHost
 from penstock.client.engine import records
 from penstock.client.engine.names import history_of
 from penstock.client.engine.records import Finalized

@@ -13,17 +13,17 @@ import shutil
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from penstock.broker.alarms import default_disk_bytes_min
 from penstock.broker.broker import Broker
+from penstock.broker.memory.alarms import default_disk_bytes_min
 from penstock.client.errors import ClientError, ConnectionLost
 from penstock.clock import Clock
 from penstock.config import Config
+from penstock.disk.files import FolderLocked
+from penstock.disk.os_files import OsFiles
 from penstock.errors import AmqpError, StartupError
-from penstock.files import FolderLocked
 from penstock.journal.syncer import InlineSyncer
-from penstock.os_files import OsFiles
-from penstock.store.node_store import NodeStore
-from penstock.store.options import StoreOptions
+from penstock.store.node.node_store import NodeStore
+from penstock.store.node.options import StoreOptions
 
 log = logging.getLogger("penstock.client")
 

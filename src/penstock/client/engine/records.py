@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from penstock.broker.held_messages import COUNT_HEADER
+from penstock.broker.features.held_messages import COUNT_HEADER
 from penstock.client.amqp.envelope import DELIVERIES, EXPIRES_AT, NOTE, READY_AT, cut_note
 from penstock.client.message import Message
 from penstock.client.properties import plain_properties

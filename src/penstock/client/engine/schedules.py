@@ -10,7 +10,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from penstock.backing.outcomes import DROPPED
-from penstock.broker.vhost import VHost
+from penstock.broker.vhost.vhost import VHost
 from penstock.client.engine.names import SCHEDULES
 from penstock.message import FRAME_END, Entry, Envelope, body_bytes
 from penstock.queues.queue import Queue

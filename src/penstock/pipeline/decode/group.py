@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 from penstock.journal.format import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES, ROW_BYTES
 
 Ints = NDArray[np.int64]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple, final
 
-from penstock.checksum import crc32
+from penstock.disk.checksum import crc32
 from penstock.history.log import Log, SegmentIndex
 from penstock.journal.format import (
     ALIGN_BYTES,

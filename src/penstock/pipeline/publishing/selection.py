@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 PUBLISHED: Final = KINDS[1]
-# Queues in which the broker keeps what features remember; see broker/companions.py. Nobody publishes to them.
+# Queues in which the broker keeps what features remember; see broker/vhost/companions.py. Nobody publishes to them.
 COMPANIONS: Final = ("amq.dedup.", "amq.held-queue.", "amq.held-exchange.")
 # What a replayed message says of itself; see `replayed`.
 NAME_HEADER: Final = "x-penstock-replayed"

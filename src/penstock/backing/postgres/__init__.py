@@ -1,0 +1,1 @@
+"""A queue whose messages are rows in PostgreSQL."""

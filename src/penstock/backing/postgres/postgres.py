@@ -1,0 +1,431 @@
+"""The backing queue whose messages are rows in PostgreSQL, shared with other nodes and with plain SQL.
+
+Owns: the confirms that it owes, and what this node holds of the queue (`postgres_held`). The messages themselves are
+the database's. seq_id is the row's id: unique, never used again, the same on all nodes, and the order is its order.
+
+Life of a message: `publish` hands rows to the door -> COMMIT -> the token is due. Some node reserves the row into its
+window -> `fetch` -> pending -> `ack` finalizes the row, `requeue` makes it ready again. Transient messages are rows
+like all others, and survive like them.
+
+What differs from other backings, because the database answers later (a door that answers at once differs in nothing):
+`publish` returns -1; `is_empty` speaks of the window, and asks for more when that is empty; what comes then is told
+through `drain_arrived`; `len` adds what the database last said. `browse` and `fetch_at` find nothing at first, and ask
+for it (`is_looking`). Who needs to know that a verb was done uses the one that takes a function: `make`, `count`,
+`purge_all`, `drop_rows`.
+
+Invariants
+  1. A token comes out of `drain_confirmed` once, after the COMMIT of its rows, or is refused, never both. Where nobody
+     knows whether the rows were committed, it is refused.
+  2. What `postgres_held` promises.
+  3. The note in the history says how the broker got rid of a message; none: it was acknowledged.
+  4. `delete_and_terminate` after `drop_rows` or `leave_rows` asks nothing of the database any more.
+
+A crash of the node leaves every committed message in the database; what was reserved for the node returns within
+seconds, marked redelivered. It does not page: the window is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, final
+
+from penstock import limits
+from penstock.backing.backing_queue import (
+    NOT_DELIVERED,
+    TIMEOUT_NONE,
+    TIMEOUT_TIMED,
+    Answered,
+    BackingQueue,
+    EntryVisitor,
+    FoldVisitor,
+    PropsPredicate,
+    Purged,
+)
+from penstock.backing.outcomes import (
+    ACKED,
+    DEAD_LETTERED,
+    DROPPED,
+    EXPIRED,
+    LOST,
+    MOVED,
+    NO_ACTOR,
+    PURGED,
+    REASON_NAMES,
+    REASON_NONE,
+    REJECTED,
+)
+from penstock.backing.postgres.envelopes import PgEnvelopes
+from penstock.backing.postgres.held import PgHeld
+from penstock.backing.postgres.link import PgDoor, PutRow
+from penstock.backing.postgres.looks import Shown
+from penstock.call_all import call_all
+from penstock.errors import ChannelException
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, refuse_all
+
+# Names the implementation, also where there is no object of it.
+KIND: Final = "postgres"
+# What the history says of messages, by how they left. What was acknowledged has no note.
+_NOTES: Final = {
+    REJECTED: "rejected",
+    EXPIRED: "expired",
+    DEAD_LETTERED: "dead-lettered",
+    DROPPED: "dropped",
+    PURGED: "purged",
+    LOST: "lost",
+    MOVED: "moved",
+}
+
+
+@final
+class WaitingPut:
+    """A run that is on its way to the database."""
+
+    def __init__(self, queue: PgBackingQueue, count: int, token: ConfirmToken | None) -> None:
+        self._queue = queue
+        self.count = count
+        self.token = token
+        # Known when it is there.
+        self.ids: list[int] = []
+
+    def done(self, ids: list[int] | None) -> None:
+        if ids is not None:
+            self.ids = ids
+        self._queue.put_done(self, ids is not None)
+
+
+@final
+class PgBackingQueue(BackingQueue):
+    """One queue, seen from one node."""
+
+    KIND = KIND
+    IS_REMOTE = True
+
+    def __init__(self, envelopes: PgEnvelopes, held: PgHeld, door: PgDoor, is_new: bool) -> None:
+        self._envelopes = envelopes
+        self._held = held
+        self._door = door
+        held.door = door
+        # The database is known to have the queue; and who waits for that.
+        self._is_made = not is_new
+        self._makers: list[Answered] = []
+        # What is in the database stays there, or is gone already; and who waits for that.
+        self._is_left = False
+        self._droppers: list[Answered] = []
+        self._owed: dict[ConfirmToken, None] = {}
+        self._confirmed: list[ConfirmToken] = []
+        self._ended = False
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def set_takers(self, takers: Callable[[], bool]) -> None:
+        self._held.takers = takers
+
+    def drain_arrived(self) -> int:
+        count, self._held.arrived_count = self._held.arrived_count, 0
+        return count
+
+    def is_congested(self) -> bool:
+        return self._door.is_congested()
+
+    def ask_once(self, done: Answered) -> None:
+        self._door.ask_once(done)
+
+    def is_made(self) -> bool:
+        return self._is_made
+
+    def make(self, done: Answered) -> None:
+        if self._is_made:
+            done(None)
+            return
+        self._makers.append(done)
+        if len(self._makers) == 1:
+            self._door.make(self._made)
+
+    def _made(self, error: ChannelException | None) -> None:
+        self._is_made = error is None
+        makers, self._makers = self._makers, []
+        call_all([partial(done, error) for done in makers])
+
+    def count(self, done: Answered) -> None:
+        self._door.count(done)
+
+    def purge_all(self, done: Purged) -> None:
+        self._held.give_window_back()
+        self._held.looks.forget()
+        self._door.purge(done)
+
+    def drop_rows(self, done: Answered) -> None:
+        if self._is_left:
+            done(None)
+            return
+        self._droppers.append(done)
+        if len(self._droppers) == 1:
+            self._door.drop(self._dropped)
+
+    def _dropped(self, error: ChannelException | None) -> None:
+        self._is_left = error is None
+        droppers, self._droppers = self._droppers, []
+        call_all([partial(done, error) for done in droppers])
+
+    def leave_rows(self) -> None:
+        self._is_left = True
+        # Nobody knows what became of what was put.
+        owed = list(self._owed)
+        self._owed.clear()
+        try:
+            refuse_all(owed)
+        finally:
+            self._door.leave()
+
+    def terminate(self) -> None:
+        held = self._held
+        held.give_window_back()
+        self._door.give_back([seq_id for seq_id, _ in held.release(list(held.pending))], True)
+        self._ended = True
+        self._door.close()
+
+    def delete_and_terminate(self) -> None:
+        self._ended = True
+        self._held.takers = None
+        self._held.forget_all()
+        # Nothing can be lost any more.
+        self._confirmed.extend(self._owed)
+        self._owed.clear()
+        if not self._is_left:
+            self._door.drop(_nobody_waits)
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    def publish(
+        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
+    ) -> int:
+        rows = [self._envelopes.row(envelope, body, props, delivered > NOT_DELIVERED) for body in bodies]
+        return self._put(rows, None if props is None else props.confirm)
+
+    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
+        return self._put([self._envelopes.row(entry[0], entry[1], entry[2], False) for entry in entries], confirm)
+
+    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
+        assert self.is_empty(), "publish_delivered needs a queue without ready messages"
+        first = self.publish(envelope, bodies, props)
+        if first >= 0:
+            self._held.fetch_at(range(first, first + len(bodies)))
+        return first
+
+    def _put(self, rows: list[PutRow], confirm: ConfirmToken | None) -> int:
+        waiting = WaitingPut(self, len(rows), confirm)
+        if confirm is not None:
+            self._owed[confirm] = None
+        self._door.put(rows, waiting.done)
+        return waiting.ids[0] if waiting.ids else -1
+
+    def put_done(self, waiting: WaitingPut, is_committed: bool) -> None:
+        """The database has answered, or cannot be asked any more."""
+        if waiting.ids:
+            self._held.highest = max(self._held.highest, waiting.ids[-1])
+            self._held.looks.forget()
+        token = waiting.token
+        if token is None or token not in self._owed:
+            return
+        del self._owed[token]
+        if is_committed:
+            self._confirmed.append(token)
+        else:
+            token.refuse()
+
+    def drain_confirmed(self) -> list[ConfirmToken]:
+        confirmed = self._confirmed
+        if not confirmed:
+            # Never the inner list: tokens of later runs would appear in the caller's hands.
+            return []
+        self._confirmed = []
+        return confirmed
+
+    # --- fetching ---------------------------------------------------------------------------------
+
+    def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:
+        assert count_max >= 1
+        return self._held.fetch(count_max, bytes_max, ack_required)
+
+    def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
+        return self._held.fetch_at(seq_ids)
+
+    def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> int | None:
+        run = self._held.fetch(1, 0, ack_required, outcome_note(outcome, reason))
+        return None if run is None else run.first_seq_id
+
+    def dropwhile(self, predicate: PropsPredicate) -> int:
+        dropped = 0
+        while self._held.fill() and predicate(self.head_props()):
+            self._held.fetch(1, 0, False, outcome_note(EXPIRED, REASON_NONE))
+            dropped += 1
+        return dropped
+
+    def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
+        fetched = 0
+        while self._held.fill() and predicate(self.head_props()):
+            run = self._held.fetch(1, 0, True)
+            assert run is not None
+            visit(run.first_seq_id, run.entries[0])
+            fetched += 1
+        return fetched
+
+    def head_props(self) -> MessageProps | None:
+        head = self._held.window.head() if self._held.fill() else None
+        return None if head is None else head[2]
+
+    def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
+        assert count_max >= 1
+        found = self._held.looks.at(self._door, max(0, from_seq_id))
+        if found is None:
+            return None
+        ready = [item for item in self._held.window.items() if item[0] >= from_seq_id]
+        ready.extend([item for item in found if item[0] not in self._held.window])
+        if not ready:
+            self._held.is_browser_waiting = True
+            return None
+        ready.sort(key=_seq_id_of)
+        first, _, redelivered = ready[0]
+        entries: list[Entry] = []
+        size = 0
+        for seq_id, entry, mark in ready[:count_max]:
+            size += len(entry[1]) - 1
+            if seq_id != first + len(entries) or mark != redelivered or (entries and size > bytes_max):
+                break
+            entries.append(entry)
+        return Run(first, entries, redelivered)
+
+    def is_looking(self) -> bool:
+        return self._held.looks.is_late()
+
+    # --- settling ---------------------------------------------------------------------------------
+
+    def ack(
+        self, seq_ids: Sequence[int], outcome: int = ACKED, reason: int = REASON_NONE, actor: int = NO_ACTOR
+    ) -> int:
+        acked = [seq_id for seq_id, _ in self._held.release(seq_ids)]
+        self._held.past.forget(acked)
+        self._door.finalize(acked, outcome_note(outcome, reason))
+        return len(acked)
+
+    def requeue(self, seq_ids: Sequence[int], failed: bool = True) -> int:
+        return self._held.requeue(seq_ids, failed)
+
+    def delivery_count(self, seq_id: int) -> int:
+        return self._held.past.count(seq_id)
+
+    def set_delivery_count(self, seq_id: int, count: int) -> None:
+        if seq_id in self._held.pending:
+            self._held.past.set_count(seq_id, count)
+
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        return self._held.past.doubtful(seq_ids)
+
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        self._held.past.doubt(seq_ids)
+
+    def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
+        for seq_id in dict.fromkeys(seq_ids):
+            entry = self._held.pending.get(seq_id)
+            if entry is not None:
+                visit(seq_id, entry)
+
+    # --- all messages -----------------------------------------------------------------------------
+
+    def purge(self) -> int:
+        known = len(self)
+        counts: list[int] = []
+
+        def purged(count: int, error: ChannelException | None) -> None:
+            counts.append(count)
+
+        self.purge_all(purged)
+        return counts[0] if counts else known
+
+    def fold(self, visit: FoldVisitor) -> None:
+        held: list[Shown] = [(seq_id, entry, True) for seq_id, entry in self._held.pending.items()]
+        held.extend([(seq_id, entry, False) for seq_id, entry, _ in self._held.window.items()])
+        held.sort(key=_seq_id_of)
+        held.reverse()
+        from_seq_id = 0
+        while True:
+            # What comes later is left out.
+            page = self._held.looks.at(self._door, from_seq_id) or []
+            for seq_id, entry, _ in page:
+                while held and held[-1][0] < seq_id:
+                    earlier = held.pop()
+                    if not visit(earlier[0], earlier[1], earlier[2]):
+                        return
+                if not visit(seq_id, entry, False):
+                    return
+                from_seq_id = seq_id + 1
+            if not page:
+                break
+        while held:
+            last = held.pop()
+            if not visit(last[0], last[1], last[2]):
+                return
+
+    def __len__(self) -> int:
+        return len(self._held.window) + self._door.ready_count()
+
+    def is_empty(self) -> bool:
+        return not self._held.fill()
+
+    def depth(self) -> int:
+        return len(self) + len(self._held.pending)
+
+    def ready_bytes(self) -> int:
+        return self._held.window.bytes + self._door.ready_bytes()
+
+    def pending_bytes(self) -> int:
+        return self._held.pending_bytes
+
+    # --- memory and looking in ----------------------------------------------------------------------
+
+    def needs_timeout(self) -> int:
+        return TIMEOUT_TIMED if self._owed else TIMEOUT_NONE
+
+    def ram_bytes(self) -> int:
+        held = self._held
+        count = len(held.window) + len(held.pending)
+        return (
+            held.window.bytes
+            + held.pending_bytes
+            + self._door.unsent_bytes()
+            + held.looks.ram_bytes()
+            + count * limits.MESSAGE_OVERHEAD_BYTES
+        )
+
+    def status(self) -> dict[str, int | float | str]:
+        return {
+            "kind": self.KIND,
+            "len": len(self),
+            "window": len(self._held.window),
+            "pending_acks": len(self._held.pending),
+            "unconfirmed": len(self._owed),
+            "refill": self._held.refill_count(),
+            "next_seq_id": self._held.highest + 1,
+        }
+
+    def check_invariants(self) -> None:
+        self._held.check_invariants()
+        given = [token for token in self._confirmed if token in self._owed]
+        assert not given, "1: a token is due and still owed"
+
+
+def _nobody_waits(error: ChannelException | None) -> None:
+    return None
+
+
+def outcome_note(outcome: int, reason: int) -> str | None:
+    """What the history says: 'rejected', 'dead-lettered: expired', 'moved' …"""
+    note = _NOTES.get(outcome)
+    if note is None or reason == REASON_NONE or REASON_NAMES[reason] == note:
+        return note
+    return f"{note}: {REASON_NAMES[reason]}"
+
+
+def _seq_id_of(item: Shown) -> int:
+    return item[0]

@@ -1,0 +1,1 @@
+"""A queue with priorities: one backing for each level."""

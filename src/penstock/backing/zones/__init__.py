@@ -1,0 +1,1 @@
+"""Where the messages of a variable queue are: in memory, half in memory, on disk."""

@@ -1,0 +1,173 @@
+"""From slots of the queue index back to runs: reading a part of a delta.
+
+A delta is a range of seq_ids and nothing more; what is in it is in the index. This module reads the slots of a part of
+the range, leaves out what is pending or gone, and joins neighbours that lie side by side into runs again.
+
+Life of the data: nothing is kept. The betas it makes go to q3, or are looked at and thrown away (browse, fold).
+
+Invariants
+  1. Every live seq_id of the part is in exactly one of `betas`, `outdated`, `missing`, or is pending, or is a stray.
+  2. A slot that is damaged or was never written makes its message `missing`; nothing is guessed.
+  3. Transient messages below the threshold are from before the last start: `outdated`, and not counted by anybody.
+
+A crash has nothing to leave: no state is held. It changes nothing, neither on disk nor in the queue.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Container, Sequence
+from typing import final
+
+from penstock.backing.zones.msg_status import MsgStatus, status_at
+from penstock.store.queue import places
+from penstock.store.queue.live_map import LiveMap
+from penstock.store.queue.places import Slot, StoreError
+from penstock.store.queue.queue_index import QueueIndex
+from penstock.store.queue.queue_state import RunPlace
+
+
+@final
+class DeltaPart:
+    """What a part of a delta consists of."""
+
+    __slots__ = ("betas", "missing", "outdated")
+
+    def __init__(self) -> None:
+        self.betas: list[MsgStatus] = []
+        # seq_ids.
+        self.outdated: list[int] = []
+        self.missing: list[int] = []
+
+
+@final
+class SlotRun:
+    """Slots of neighbours that lie side by side."""
+
+    __slots__ = ("addresses", "delivered", "first", "last", "seq_id", "sizes")
+
+    def __init__(self, seq_id: int, slot: Slot, delivered: bool) -> None:
+        self.seq_id = seq_id
+        self.first = slot
+        self.last = slot
+        self.delivered = delivered
+        self.sizes = array("i", [slot[2]])
+        self.addresses = array("q", [_address(slot)])
+
+    def takes(self, seq_id: int, slot: Slot, delivered: bool) -> bool:
+        """Append the slot if it continues the run."""
+        last = self.last
+        if (
+            seq_id != self.seq_id + len(self.sizes)
+            or slot[0] != last[0]
+            or slot[1] != last[1]
+            or slot[3] != last[3]
+            or delivered != self.delivered
+        ):
+            return False
+        if slot[0] == places.JOURNAL:
+            if slot[4] != last[4] or slot[5] != last[5] or slot[6] != last[6] + 1:
+                return False
+        elif slot[0] == places.QUEUE_STORE and (slot[4] != last[4] or slot[5] != last[5] + last[6]):
+            return False
+        self.last = slot
+        self.sizes.append(slot[2])
+        self.addresses.append(_address(slot))
+        return True
+
+    def status(self) -> MsgStatus:
+        kind, flags, size, expiry_ms, segment, pos, entry = self.first
+        count = len(self.sizes)
+        equal = min(self.sizes) == max(self.sizes)
+        addresses: array[int] | None = None
+        if kind != places.JOURNAL:
+            addresses = self.addresses
+            if kind == places.QUEUE_STORE:
+                addresses.append(self.last[5] + self.last[6])
+        run = RunPlace(
+            self.seq_id,
+            count,
+            kind,
+            segment,
+            pos,
+            entry if kind == places.JOURNAL else 0,
+            expiry_ms,
+            size if equal else -1,
+            None if equal else self.sizes,
+            addresses,
+        )
+        status = status_at(run, flags & places.PERSISTENT != 0, self.delivered)
+        status.index_on_disk = True
+        return status
+
+
+def _address(slot: Slot) -> int:
+    return places.address_of(slot) if slot[0] == places.MSG_STORE else slot[5]
+
+
+def read_delta(
+    index: QueueIndex,
+    live: LiveMap,
+    pending: Container[int],
+    start: int,
+    stop: int,
+    transient_threshold: int,
+    next_deliver_seq_id: int,
+    strays: Container[int] = (),
+    marked: Container[int] = (),
+    wanted: Sequence[int] | None = None,
+) -> DeltaPart:
+    """What the index says about start..stop-1, or about some of these. Strays and what is pending are no part of it.
+
+    What is marked was delivered before, whatever its slot says.
+    """
+    part = DeltaPart()
+    if wanted is None:
+        runs = live.live_runs(start, stop)
+    else:
+        runs = [(seq_id, 1) for seq_id in wanted if live.is_live(seq_id)]
+    if not runs:
+        return part
+    slots: list[Slot | None]
+    try:
+        slots = index.read(start, stop)
+    except StoreError:
+        # The head of the file is damaged.
+        slots = [None] * (stop - start)
+    open_run: SlotRun | None = None
+    for first, count in runs:
+        for seq_id in range(first, first + count):
+            if seq_id in pending or seq_id in strays:
+                continue
+            slot = slots[seq_id - start]
+            if slot is None:
+                part.missing.append(seq_id)
+                continue
+            if seq_id < transient_threshold and not slot[1] & places.PERSISTENT:
+                part.outdated.append(seq_id)
+                continue
+            delivered = seq_id < next_deliver_seq_id or slot[1] & places.DELIVERED != 0 or seq_id in marked
+            if open_run is not None:
+                if open_run.takes(seq_id, slot, delivered):
+                    continue
+                part.betas.append(open_run.status())
+            open_run = SlotRun(seq_id, slot, delivered)
+    if open_run is not None:
+        part.betas.append(open_run.status())
+    return part
+
+
+def first_stretch(
+    live: LiveMap, pending: Container[int], strays: Container[int], start: int, stop: int
+) -> tuple[int, int]:
+    """The first numbers of start..stop-1 that have no hole between them: from, and up to; (stop, stop) without any."""
+    first, last = live.first_run(start, stop)
+    while first < last:
+        at = first
+        while at < last and not (at in pending or at in strays):
+            at += 1
+        if at > first:
+            return first, at
+        # A hole: go on behind it.
+        first, last = live.first_run(first + 1, stop)
+    return stop, stop

@@ -1,0 +1,1 @@
+"""What was declared: arguments and their rules, the log, the restoring."""

@@ -1,0 +1,85 @@
+"""Writes changes of the definitions into the journal, and knows which of them are not on disk yet.
+
+An `-ok` for something durable promises that it lasts. So the answer to a declaration waits as long as any change is
+unsynced, its own or somebody else's: who declares a queue again that another client has just declared is promised the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.broker.definitions import definitions
+from penstock.broker.definitions.definitions import ExchangeDefinition, Json, QueueDefinition, encode_change
+from penstock.queues.queue import Queue
+from penstock.routing.bindings import Binding
+from penstock.routing.exchange import Exchange
+from penstock.store.node.node_store import NodeStore
+
+# Called with True when all is on disk, with False when that failed.
+Durable = Callable[[bool], None]
+
+
+class DefinitionLog:
+    """The changes of one broker."""
+
+    def __init__(self, node: NodeStore) -> None:
+        self._journal = node.journal
+        # Changes so far, and how many of them are known to be on disk.
+        self._recorded = 0
+        self._durable = 0
+
+    def vhost_declared(self, name: str, vhost_id: str) -> None:
+        self._record(definitions.vhost_declared(name, vhost_id))
+
+    def exchange_declared(self, vhost: str, exchange: Exchange) -> None:
+        self._record(definitions.exchange_declared(vhost, exchange_definition(exchange)))
+
+    def exchange_deleted(self, vhost: str, name: str) -> None:
+        self._record(definitions.exchange_deleted(vhost, name))
+
+    def queue_declared(self, vhost: str, queue: Queue) -> None:
+        self._record(definitions.queue_declared(vhost, queue_definition(queue)))
+
+    def queue_deleted(self, vhost: str, name: str) -> None:
+        self._record(definitions.queue_deleted(vhost, name))
+
+    def bound(self, vhost: str, binding: Binding) -> None:
+        self._record(definitions.bound(vhost, binding))
+
+    def unbound(self, vhost: str, binding: Binding) -> None:
+        self._record(definitions.unbound(vhost, binding))
+
+    def _record(self, change: Json) -> None:
+        self._journal.define(encode_change(change))
+        self._recorded += 1
+        # Whether anybody waits or not, a change does not lie around until the next commit comes along.
+        self.when_durable(_nobody)
+
+    def is_durable(self) -> bool:
+        """Whether every change is on disk."""
+        return self._recorded == self._durable
+
+    def when_durable(self, done: Durable) -> None:
+        recorded = self._recorded
+
+        def answered(is_durable: bool) -> None:
+            if is_durable:
+                self._durable = max(self._durable, recorded)
+            done(is_durable)
+
+        self._journal.when_durable(answered)
+
+
+def _nobody(is_durable: bool) -> None:
+    return None
+
+
+def exchange_definition(exchange: Exchange) -> ExchangeDefinition:
+    return ExchangeDefinition(
+        exchange.name, exchange.type_name, exchange.auto_delete, exchange.internal, exchange.arguments
+    )
+
+
+def queue_definition(queue: Queue) -> QueueDefinition:
+    return QueueDefinition(queue.name, queue.queue_id, queue.auto_delete, queue.arguments, queue.paused)

@@ -1,0 +1,1 @@
+"""What queues can do beyond the plain: dead letters, deduplication, holding back."""

@@ -1,0 +1,1 @@
+"""What people do with messages: look, search, move, edit, redrive."""

@@ -1,0 +1,68 @@
+"""A message that is copied: it stays where it is, whatever becomes of the copy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.queues.leaving.dead_letters import NOWHERE, Dead, DeadLetters, Grave
+from penstock.queues.queue import Queue
+
+log: Final = logging.getLogger("penstock.queue")
+
+
+class Original(Grave):
+    """The queue that copies are made from."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    @property
+    def name(self) -> str:
+        return self._queue.name
+
+    def wall_ms(self) -> int:
+        return self._queue.wall_ms()
+
+    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
+        """Nothing leaves."""
+
+    def became_available(self, count: int) -> None:
+        """Nothing changes."""
+
+    def buried(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
+        """The copies are there."""
+
+    def unburied(
+        self,
+        dead: Sequence[Dead],
+        reason: str,
+        carrier: DeadLetters,
+        has_it: frozenset[str] = NOWHERE,
+        rests_ms: int = 0,
+    ) -> None:
+        log.warning(
+            "%d messages of %s could not be copied; copy them again: %s",
+            len(dead),
+            ascii(self._queue.describe()),
+            ", ".join([str(seq_id) for seq_id, _ in dead[:10]]),
+        )
+
+    def give_back(self, seq_ids: Sequence[int]) -> None:
+        """They were never taken."""
+
+    def offer_again(self) -> None:
+        """It does not offer copies again."""
+
+    def is_remote(self) -> bool:
+        return False
+
+    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
+        return []
+
+    def doubt(self, seq_ids: Sequence[int]) -> None:
+        """A copy is a new message."""
+
+    def already_at(self, seq_id: int) -> frozenset[str]:
+        return NOWHERE

@@ -1,0 +1,1 @@
+"""Files and checksums: the way to the machine's disk."""

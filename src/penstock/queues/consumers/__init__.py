@@ -1,0 +1,1 @@
+"""Who gets messages: consumers, whose turn it is, and what each has seen."""

@@ -1,0 +1,55 @@
+"""Work that was too much for one turn: a call in a later one.
+
+What it owns: its place in the schedule, and whom to call.
+
+Life of the data: `soon` or `at` when something is left to do; the schedule calls back once. Whoever still has something
+to do then asks again. `expire_due` is the schedule's way in.
+
+Invariants
+  1. However often it was asked for, there is one call for each time that the schedule comes to it.
+  2. `soon` never means the millisecond in which it is asked: the broker reads sockets between two slices.
+
+  3. After `stop` it calls nobody, and leads to nobody.
+
+A crash leaves nothing: whoever has something to do finds out at the start. It does not know what is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from penstock.queues.leaving.expiry import Expiring, ExpirySchedule
+
+
+@final
+class NextTurn(Expiring):
+    """One place in the schedule, for somebody who works in slices."""
+
+    def __init__(self, go_on: Callable[[int], None], expiries: ExpirySchedule) -> None:
+        # Called with the time.
+        self._go_on = go_on
+        self._expiries = expiries
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.armed_ms >= 0
+
+    def soon(self, now_ms: int) -> None:
+        self._expiries.arm(self, now_ms + 1)
+
+    def at(self, due_ms: int) -> None:
+        """Then, or earlier if it was asked for an earlier time already."""
+        self._expiries.arm(self, due_ms)
+
+    def expire_due(self, now_ms: int) -> None:
+        self._go_on(now_ms)
+
+    def stop(self) -> None:
+        """Leave the schedule for good: the queue is deleted."""
+        self._expiries.disarm(self)
+        self._go_on = _stopped
+
+
+def _stopped(now_ms: int) -> None:
+    """Stands in for the call of a queue that is gone."""

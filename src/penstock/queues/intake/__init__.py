@@ -1,0 +1,1 @@
+"""The way into a queue: gates, limits, duplicates."""

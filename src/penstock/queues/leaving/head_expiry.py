@@ -1,0 +1,176 @@
+"""Messages that expire: when the head of a queue must go, and how far a fetch may reach.
+
+What it owns: what a queue knows of the expiries among its messages, without looking at all of them; and the queue's
+place in the schedule of the broker.
+
+Life of the data: `note` before a message that expires is published, `note_lasting` before one that does not; `drop`
+takes expired messages from the head; when nothing is left, everything is forgotten. A message expires at the head only,
+never in the middle (RabbitMQ's rule); whoever wants more has a selection that expires anywhere.
+
+Invariants
+  1. While `may_expire` is False, no message of the queue has an expiry: plain queues are spared the look at the clock.
+  2. While `disordered` is False, no message expires before one in front of it.
+  3. The schedule wakes the queue not later than its head expires.
+  4. After `drop` the head has not expired, unless `drop` said that there is more to do.
+  5. The schedule is never asked for the millisecond in which `drop` was called last: when a hundred thousand messages
+     expire at once, the broker reads sockets between two slices.
+
+A crash leaves the expiry with each message: `recovered` begins with "some may expire, in any order".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.backing.backing_queue import BackingQueue
+from penstock.message import MessageProps
+from penstock.queues.leaving.dead_letters import EXPIRED, Dead
+from penstock.queues.leaving.expiry import Expiring, ExpirySchedule
+
+if TYPE_CHECKING:
+    from penstock.queues.queue import Queue
+
+# Later than every expiry: that of a message which has none.
+NEVER_MS: Final = 1 << 62
+# Dead letters that are read and moved at once; the next ones follow in the next turn.
+DEAD_AT_ONCE: Final = 1000
+
+
+class HeadExpiry(Expiring):
+    """What one queue knows of its expiries."""
+
+    __slots__ = (
+        "_dropped_ms",
+        "_expiries",
+        "_has_priorities",
+        "_latest_ms",
+        "_queue",
+        "armed_ms",
+        "armed_number",
+        "backing",
+        "disordered",
+        "expired_count",
+        "has_recovered",
+        "is_suspended",
+        "may_expire",
+    )
+
+    def __init__(self, queue: Queue, backing: BackingQueue, expiries: ExpirySchedule, has_priorities: bool) -> None:
+        self.armed_ms = self.armed_number = -1
+        # None when the queue is out of use.
+        self._queue: Queue | None = queue
+        self.backing = backing
+        self._expiries = expiries
+        # With priorities what is published later may stand in front.
+        self._has_priorities = has_priorities
+        # A message with an expiry may be ready or pending.
+        self.may_expire = False
+        # One may expire before another in front of it.
+        self.disordered = False
+        # Messages of the broker's last run may be there, of which nobody knows here whether and when they expire.
+        self.has_recovered = False
+        # While what was just published is handed out, however short its life is.
+        self.is_suspended = False
+        # The latest expiry among the messages since then.
+        self._latest_ms = 0
+        # The time that the last call of `drop` was given.
+        self._dropped_ms = -1
+        self.expired_count = 0
+
+    def expire_due(self, now_ms: int) -> None:
+        """A message may have expired."""
+        queue = self._queue
+        if queue is None or queue.deleted or queue.crashed:
+            return
+        if queue.selection is not None:
+            queue.selection.expire(now_ms)
+        if queue.intake is not None:
+            queue.intake.came_back()
+        if self.may_expire and self._drop(queue, now_ms):
+            self.arm_at(now_ms)
+        else:
+            self.arm()
+            # Consumers that came while the expired ones stood in front were sent away.
+            queue.consumers.notify_available(queue.ready_count())
+
+    def note(self, expiry_ms: int) -> None:
+        """A message that expires is about to be published."""
+        if not self.may_expire or self.backing.depth() == 0:
+            self.may_expire = True
+            # What is there already does not expire, and stands in front.
+            self.disordered = self.backing.depth() > 0 or self._has_priorities
+        elif expiry_ms < self._latest_ms:
+            self.disordered = True
+            return
+        self._latest_ms = expiry_ms
+
+    def note_lasting(self) -> None:
+        """A message without an expiry is about to be published behind some that may have one."""
+        self._latest_ms = NEVER_MS
+
+    def recovered(self) -> None:
+        """There are messages that were not published here: some of them may expire, in any order."""
+        self.may_expire = self.has_recovered = True
+        self._latest_ms = NEVER_MS
+
+    def drop_head(self) -> bool:
+        """Take expired messages from the head; True when there are more than one turn can take."""
+        queue = self._queue
+        if queue is not None:
+            now_ms = queue.wall_ms()
+            if self._drop(queue, now_ms):
+                self.arm_at(now_ms)
+                return True
+        return False
+
+    def _drop(self, queue: Queue, now_ms: int) -> bool:
+        if self.is_suspended:
+            return False
+        self._dropped_ms = now_ms
+        dead: list[Dead] = []
+
+        def expired(props: MessageProps | None) -> bool:
+            return props is not None and 0 <= props.expiry_ms <= now_ms
+
+        def expired_within_budget(props: MessageProps | None) -> bool:
+            # Asked once for a run: the last one may be longer than what is left.
+            return len(dead) < DEAD_AT_ONCE and expired(props)
+
+        if queue.dead_letters is None:
+            self.expired_count += self.backing.dropwhile(expired)
+        else:
+            self.expired_count += self.backing.fetchwhile(
+                expired_within_budget, lambda seq_id, entry: dead.append((seq_id, entry))
+            )
+            if dead:
+                queue.dead_letters.bury(queue.leaving, dead, EXPIRED)
+        self.forget_if_empty()
+        return len(dead) >= DEAD_AT_ONCE
+
+    def forget_if_empty(self) -> None:
+        # What is unacknowledged may come back, and may expire then.
+        if self.backing.depth() == 0:
+            self.may_expire = False
+            self.disordered = False
+            self.has_recovered = False
+
+    def arm(self) -> None:
+        """Have the queue woken when its head expires, or a message that its selection has."""
+        queue = self._queue
+        if queue is not None and queue.selection is not None:
+            due_ms = queue.selection.next_expiry_ms()
+            if due_ms >= 0:
+                self.arm_at(due_ms)
+        if self.may_expire:
+            head = self.backing.head_props()
+            if head is not None and head.expiry_ms >= 0:
+                self._expiries.arm(self, head.expiry_ms)
+
+    def arm_at(self, due_ms: int) -> None:
+        self._expiries.arm(self, due_ms if due_ms != self._dropped_ms else due_ms + 1)
+
+    def disarm(self) -> None:
+        """The queue goes out of use, and is not to be woken again."""
+        self.may_expire = False
+        self._expiries.disarm(self)
+        self._queue = None

@@ -1,0 +1,400 @@
+"""A selection over a shelf: everything but the order, which is an object of its own.
+
+What it owns: the shelf, the messages that were handed out from it and are not settled, and the order that says who gets
+what. Consumers get runs where the order gives neighbours, else single messages.
+
+Life of the data: messages are shelved when somebody looks for them and finds nothing nearer (`fetch`, `take`), or as
+they are published, where the order must know all of them or messages expire anywhere. `fetch` -> delivered ->
+`settled` or `returned`. The shelf is a first part of the queue: whatever is in the backing comes behind it. With
+priorities something may be published in front; then that is shelved too.
+
+Invariants, besides those of `selection`
+  1. A message is on the shelf or in `_delivered`, never in both, and not ready in the backing.
+  2. One call looks at LOOKS_PER_FETCH messages, or little more; a fetch that gave up goes on where it was.
+  3. The backing and the host are called when shelf and order agree: they may call back.
+  4. What is gone from the backing behind its back is dropped when it would be handed out, and nobody gets it.
+  5. Consumers that found the shelf full are told when there is room.
+  6. History: what is shelved is the queue's. The backing is told who is given a message, and when it comes back.
+
+A crash leaves shelved and delivered messages ready in the backing. After `published(-1, n)` everything that must be
+known is shelved anew. It does not acknowledge what was delivered, and does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from penstock import limits
+from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.outcomes import DROPPED, FETCHED, LOST, NO_ACTOR, PURGED, REASON_NONE, THE_QUEUE
+from penstock.message import Entry, Run
+from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.leaving.dead_letters import EXPIRED
+from penstock.queues.selection.order import Looks, Order
+from penstock.queues.selection.selection import Selection, SelectionHost
+from penstock.queues.selection.shelf import Shelf, Shelved
+
+
+@final
+class ShelfSelection(Selection):
+    """Chooses messages from a shelf."""
+
+    def __init__(
+        self,
+        host: SelectionHost,
+        backing: BackingQueue,
+        order: Order,
+        expire_anywhere: bool = False,
+        has_priorities: bool = False,
+        messages_max: int = limits.SHELF_MESSAGES_MAX,
+        looks_max: int = limits.LOOKS_PER_FETCH,
+    ) -> None:
+        self._host = host
+        self._backing = backing
+        self._order = order
+        self._shelf = Shelf(backing, order.key_reader, expire_anywhere, messages_max)
+        order.attach(self._shelf)
+        self._delivered: dict[int, Shelved] = {}
+        self._expire_anywhere = expire_anywhere
+        self._knows_all = order.KNOWS_ALL or expire_anywhere
+        # Whether messages may be published in front of what is shelved; also found out by seeing it.
+        self._has_priorities = has_priorities
+        self._looks_max = looks_max
+        # What is ready in the backing has this seq_id or a higher one.
+        self._backing_from = 0
+        # Somebody found nothing on a full shelf, with more behind it.
+        self._found_full = False
+        # What was shelved since then: that one has not seen it.
+        self._shelved_since = 0
+        # When `expire` was called last and left some for later; -1 when it left nothing.
+        self._expiring_ms = -1
+
+    # --- handing out ----------------------------------------------------------------------------------
+
+    def fetch(self, consumer: Consumer | None, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
+        looks = Looks(self._looks_max)
+        expired: list[int] = []
+        if self._knows_all:
+            looks.to_shelve -= self._shelve(looks.to_shelve)
+        run: Run | None = None
+        while run is None:
+            chosen = self._choose(consumer, count_max, bytes_max, ack_required, looks, expired)
+            if not chosen:
+                break
+            run = self._read(chosen, ack_required, NO_ACTOR if consumer is None else consumer.actor)
+        if expired:
+            self._host.bury(expired, EXPIRED)
+        self._tell()
+        return run
+
+    def _choose(
+        self,
+        consumer: Consumer | None,
+        count_max: int,
+        bytes_max: int,
+        ack_required: bool,
+        looks: Looks,
+        expired: list[int],
+    ) -> list[Shelved]:
+        """Neighbours that the consumer gets, off the shelf. What has expired is put off it too."""
+        now_ms = self._host.wall_ms()
+        order = self._order
+        shelf = self._shelf
+        chosen: list[Shelved] = []
+        size = 0
+        while len(chosen) < count_max:
+            item = order.choose(consumer, looks)
+            if item is None:
+                if chosen or not self._look_further(looks):
+                    break
+                continue
+            if 0 <= item.expiry_ms <= now_ms:
+                self._take_off(item)
+                expired.append(item.seq_id)
+                continue
+            if chosen:
+                last = chosen[-1]
+                if (
+                    item.seq_id != last.seq_id + 1
+                    or item.redelivered != last.redelivered
+                    or size + item.size > bytes_max
+                ):
+                    break
+            size += item.size
+            shelf.remove(item)
+            item.delivered = True
+            order.handed_out(item, consumer, ack_required)
+            chosen.append(item)
+        return chosen
+
+    def _look_further(self, looks: Looks) -> bool:
+        """Nothing on the shelf: fetch some more, if the budget and the shelf allow it."""
+        if looks.left <= 0 or looks.to_shelve <= 0 or self._backing.is_empty():
+            return False
+        if self._shelf.room() <= 0:
+            self._found_full = True
+            return False
+        shelved = self._shelve(min(limits.PULL_MESSAGES_MAX, looks.to_shelve))
+        looks.to_shelve -= shelved
+        return shelved > 0
+
+    def _read(self, chosen: list[Shelved], ack_required: bool, actor: int) -> Run | None:
+        """The run of what was chosen, up to a message that is gone; None when the first is. The rest goes back."""
+        first = chosen[0].seq_id
+        try:
+            found = self._shelf.read(range(first, first + len(chosen)))
+        except BaseException:
+            self._put_back(chosen)
+            raise
+        entries: list[Entry] = [entry for _, entry in found]
+        if len(found) < len(chosen):
+            count = 0
+            while count < len(found) and found[count][0] == first + count:
+                count += 1
+            self._lost(chosen[count])
+            self._put_back(chosen[count + 1 :])
+            if count == 0:
+                return None
+            del chosen[count:]
+            del entries[count:]
+        given = range(first, first + len(chosen))
+        if ack_required:
+            self._delivered.update([(item.seq_id, item) for item in chosen])
+            self._backing.note_given(given, actor)
+        else:
+            self._backing.ack(given, FETCHED, REASON_NONE, actor)
+            for item in chosen:
+                self._order.settled(item)
+        return Run(first, entries, chosen[0].redelivered)
+
+    def _lost(self, item: Shelved) -> None:
+        """A message that was handed out cannot be read: it is gone, or damaged."""
+        self._order.settled(item)
+        self._backing.ack([item.seq_id], LOST)
+
+    def _put_back(self, items: list[Shelved]) -> None:
+        """Messages that were handed out were not delivered after all."""
+        for item in items:
+            if self._order.returned(item):
+                self._put(item, False)
+
+    def has_for(self, consumer: Consumer) -> bool:
+        if self._order.has_for(consumer) or self._shelf.can_grow():
+            return True
+        self._found_full = self._found_full or not self._backing.is_empty()
+        return False
+
+    # --- shelving -------------------------------------------------------------------------------------
+
+    def _shelve(self, count_max: int) -> int:
+        """Take messages out of the backing, as far as there is room; how many were taken."""
+        taken = 0
+        while taken < count_max and self._shelf.can_grow():
+            items = self._shelf.fetch_run(min(count_max - taken, self._shelf.room(), limits.PULL_MESSAGES_MAX))
+            if not items:
+                break
+            taken += len(items)
+            self._backing_from = items[-1].seq_id + 1
+            self._put_new(items)
+        if self._found_full:
+            self._shelved_since += taken
+        return taken
+
+    def _put_new(self, items: list[Shelved]) -> None:
+        given_up: list[int] = []
+        for item in items:
+            seq_id = item.seq_id
+            if seq_id in self._shelf.items:
+                # Somebody requeued it: it is pending again now.
+                continue
+            known = self._delivered.pop(seq_id, None)
+            if known is not None:
+                self._order.settled(known)
+            unwanted = self._put(item, True)
+            if unwanted is not None:
+                given_up.append(unwanted.seq_id)
+        if given_up:
+            self._backing.ack(given_up, DROPPED)
+
+    def _put(self, item: Shelved, is_new: bool) -> Shelved | None:
+        """Onto the shelf; a message that is not wanted any more because of that is off it, and returned."""
+        item.delivered = False
+        self._shelf.put(item)
+        unwanted = self._order.added(item, is_new)
+        if unwanted is not None:
+            self._take_off(unwanted)
+        return unwanted
+
+    def _take_off(self, item: Shelved) -> None:
+        """Off the shelf, and not to a consumer."""
+        self._shelf.remove(item)
+        self._order.removed(item)
+
+    def _shelve_in_front(self) -> None:
+        """What is ready in front of shelved messages is shelved too, as far as there is room."""
+        last: int | None = self._shelf.ids.last()
+        while last is not None and self._backing_from <= last and self._shelf.can_grow():
+            head = self._backing.browse(0, 1, 0)
+            if head is None:
+                break
+            self._backing_from = head.first_seq_id
+            if head.first_seq_id < last:
+                self._shelve(min(limits.PULL_MESSAGES_MAX, last - head.first_seq_id))
+
+    def published(self, first_seq_id: int, count: int) -> None:
+        if 0 <= first_seq_id < self._backing_from:
+            self._has_priorities = True
+        if self._has_priorities or first_seq_id < 0:
+            # Anywhere: what is published together may have several priorities.
+            self._backing_from = 0
+        if self._knows_all:
+            # Also what found no room before; after a start that is everything.
+            self._shelve(limits.SHELF_MESSAGES_MAX)
+        else:
+            self._shelve_in_front()
+        self._tell()
+
+    # --- what becomes of it ---------------------------------------------------------------------------
+
+    def settled(self, seq_ids: Sequence[int]) -> None:
+        for seq_id in seq_ids:
+            item = self._delivered.pop(seq_id, None)
+            if item is not None:
+                self._order.settled(item)
+        self._tell()
+
+    def returned(self, seq_ids: Sequence[int]) -> list[int]:
+        unwanted: list[int] = []
+        strangers: list[int] = []
+        for seq_id in seq_ids:
+            item = self._delivered.pop(seq_id, None)
+            if item is None:
+                if seq_id not in self._shelf.items:
+                    strangers.append(seq_id)
+            elif self._order.returned(item):
+                self._return(item, unwanted)
+            else:
+                self._order.settled(item)
+                unwanted.append(seq_id)
+        if strangers:
+            for item in self._shelf.read_pending(strangers):
+                self._return(item, unwanted)
+        self._backing.note_returned([seq_id for seq_id in seq_ids if seq_id in self._shelf.items])
+        self._shelve_in_front()
+        self._tell()
+        return unwanted
+
+    def _return(self, item: Shelved, unwanted: list[int]) -> None:
+        item.redelivered = True
+        replaced = self._put(item, False)
+        if replaced is not None:
+            unwanted.append(replaced.seq_id)
+
+    def consumer_gone(self, consumer: Consumer) -> None:
+        self._order.consumer_gone(consumer)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have consumers notified of what they can get now and could not get before."""
+        freed = self._order.freed
+        self._order.freed = 0
+        if self._found_full and (self._shelved_since or self._shelf.can_grow()):
+            freed += self._shelved_since + min(max(self._shelf.room(), 0), len(self._backing))
+            self._found_full = False
+            self._shelved_since = 0
+        if freed:
+            self._host.became_available(freed)
+
+    # --- by number --------------------------------------------------------------------------------------
+
+    def take(self, seq_ids: Sequence[int]) -> list[int]:
+        items = self._shelf.items
+        behind = [seq_id for seq_id in seq_ids if seq_id not in items]
+        # First: it may fail.
+        had = {seq_id for seq_id, _ in self._backing.fetch_at(behind, THE_QUEUE)} if behind else set()
+        found: list[int] = []
+        for seq_id in seq_ids:
+            item = items.get(seq_id)
+            if item is not None:
+                self._take_off(item)
+                found.append(seq_id)
+            elif seq_id in had:
+                had.discard(seq_id)
+                found.append(seq_id)
+        self._tell()
+        return found
+
+    def expire(self, now_ms: int) -> None:
+        expired: list[int] = []
+        due = self._shelf.due
+        if due is not None:
+            expired = due.pop_due(now_ms, self._looks_max)
+            for seq_id in expired:
+                self._take_off(self._shelf.items[seq_id])
+        else:
+            head = self._shelf.first()
+            while head is not None and 0 <= head.expiry_ms <= now_ms and len(expired) < self._looks_max:
+                self._take_off(head)
+                expired.append(head.seq_id)
+                head = self._shelf.first()
+        self._expiring_ms = now_ms if len(expired) >= self._looks_max else -1
+        if expired:
+            self._host.bury(expired, EXPIRED)
+        self._tell()
+
+    def next_expiry_ms(self) -> int:
+        due = self._shelf.due
+        if due is not None:
+            due_ms = due.next_due_ms()
+        else:
+            head = self._shelf.first()
+            due_ms = -1 if head is None else head.expiry_ms
+        # What was left for later is not done in the same millisecond: sockets are read in between.
+        return due_ms if due_ms < 0 else max(due_ms, self._expiring_ms + 1)
+
+    def purge(self) -> int:
+        seq_ids = self._shelf.ids.listed()
+        self._shelf.clear()
+        self._order.cleared()
+        purged = self._backing.ack(seq_ids, PURGED) if seq_ids else 0
+        self._tell()
+        return purged
+
+    # --- looking in -------------------------------------------------------------------------------------
+
+    def ready_count(self) -> int:
+        return len(self._shelf)
+
+    def ready_bytes(self) -> int:
+        return self._shelf.size_bytes
+
+    def shelved_ids(self) -> list[int]:
+        return self._order.ids_in_order()
+
+    def first_shelved(self, count: int) -> list[int]:
+        return self._order.first_ids(count)
+
+    def shelved_from(self, seq_id: int, count: int) -> list[int]:
+        return self._shelf.ids.listed_from(seq_id, count)
+
+    def is_needed(self) -> bool:
+        return self._order.IS_OF_THE_QUEUE or self._expire_anywhere or len(self._shelf) > 0
+
+    def check_invariants(self) -> None:
+        self._shelf.check_invariants()
+        self._order.check_invariants()
+        assert not self._delivered.keys() & self._shelf.items.keys(), "1: shelved and delivered"
+        assert all([item.delivered for item in self._delivered.values()]), "1: delivered"
+        assert not any([item.delivered for item in self._shelf.items.values()]), "1: shelved"
+        ready: list[int] = []
+
+        def visit(seq_id: int, entry: Entry, pending: bool) -> bool:
+            if not pending:
+                ready.append(seq_id)
+            return True
+
+        self._backing.fold(visit)
+        assert not self._delivered.keys() & set(ready), "1: delivered, and ready in the backing"
+        assert not self._shelf.items.keys() & set(ready), "1: shelved, and ready in the backing"
+        assert sorted(self.shelved_ids()) == self._shelf.ids.listed(), "the order and the shelf"

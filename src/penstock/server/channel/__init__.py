@@ -1,0 +1,1 @@
+"""A channel: publishing, deliveries, what is unacknowledged, confirms."""

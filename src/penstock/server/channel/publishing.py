@@ -1,0 +1,258 @@
+"""Publishing: from a basic.publish frame to queues.
+
+A publisher repeats itself. What a publish method frame means (channel, exchange, routing key, targets) is remembered by
+the frame's own bytes, and what the properties mean by theirs, until the topology changes. So a run of equal publishes
+costs one look into a dict; see `wire/content.scan_run` for the bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.broker.users import WRITE
+from penstock.broker.vhost import direct_reply
+from penstock.errors import not_implemented, precondition_failed
+from penstock.message import ConfirmToken, Entry, Envelope, wire_address
+from penstock.queues.queue import Queue
+from penstock.wire.content import ContentInfo, read_content, replace_reply_to
+from penstock.wire.methods import BasicPublish
+from penstock.wire.mixed_run import MixedRoute
+
+if TYPE_CHECKING:
+    from penstock.server.channel.channel import Channel
+
+
+class Prepared:
+    """Messages with certain properties on a certain route: their envelope and where they go."""
+
+    __slots__ = ("envelope", "has_intakes", "properties", "queues", "reply_address", "takes_singly", "version")
+
+    def __init__(
+        self, properties: bytes, envelope: Envelope, queues: list[Queue], reply_address: str, version: int
+    ) -> None:
+        # As the publisher sent them; the envelope's may differ (BCC, reply-to).
+        self.properties = properties
+        self.envelope = envelope
+        self.queues = queues
+        # Set when the messages are replies that go straight to a channel.
+        self.reply_address = reply_address
+        # The topology for which `queues` holds; -1 = never trust it again.
+        self.version = version
+        # Whether some of the queues have an intake, and whether one may refuse a part of a run. Both change with the
+        # topology only.
+        self.has_intakes = any(queue.intake is not None for queue in queues)
+        self.takes_singly = self.has_intakes and any(queue.takes_singly for queue in queues)
+
+    def living_queues(self) -> list[Queue]:
+        """The targets that have not been deleted since."""
+        return [queue for queue in self.queues if not queue.deleted]
+
+
+class PublishRoute:
+    """What one basic.publish frame means on its connection."""
+
+    __slots__ = (
+        "_frame",
+        "_mixed",
+        "_queues",
+        "_version",
+        "channel",
+        "exchange",
+        "has_intakes",
+        "mandatory",
+        "prepared",
+        "routing_key",
+    )
+
+    def __init__(self, channel: Channel, method: BasicPublish, frame: bytes) -> None:
+        self.channel = channel
+        self.exchange = method.exchange
+        self.routing_key = method.routing_key
+        self.mandatory = method.mandatory
+        # The last properties seen on this route.
+        self.prepared: Prepared | None = None
+        # Targets that do not depend on the message, for the topology of that version.
+        self._queues: list[Queue] | None = None
+        self._version = -1
+        # Whether one of them wants each message on its own.
+        self.has_intakes = False
+        # The whole basic.publish frame, and what is needed to take runs of it.
+        self._frame = frame
+        self._mixed: MixedRoute | None = None
+        if method.immediate:
+            raise not_implemented("immediate=true")
+        self._check()
+
+    def mixed_route(self) -> MixedRoute | None:
+        """For runs of plain messages; None when where they go depends on more than their routing key."""
+        if self._version != self.channel.connection.vhost.topology_version or self._queues is None:
+            return None
+        if self._mixed is None:
+            connection = self.channel.connection
+            fits_in_frame = connection.frame_bytes_max - limits.FRAME_OVERHEAD_BYTES
+            self._mixed = MixedRoute(
+                self._frame,
+                self.exchange,
+                self.routing_key,
+                wire_address(self.exchange, self.routing_key),
+                fits_in_frame,
+                min(fits_in_frame, connection.broker.config.message_bytes_max),
+            )
+        return self._mixed
+
+    def plain_queues(self) -> list[Queue]:
+        """Where plain messages go; asked after `mixed_route`, within one read."""
+        assert self._queues is not None
+        return self._queues
+
+    def _check(self) -> None:
+        """The exchange must be there, and this user must be allowed to publish to it."""
+        connection = self.channel.connection
+        connection.user.require(WRITE, "exchange", self.exchange, connection.vhost.name)
+        connection.vhost.check_publish(self.exchange)
+
+    def prepare(self, properties: bytes) -> Prepared:
+        """Envelope and targets for messages with these properties; remembered while nothing changes."""
+        prepared = self.prepared
+        version = self.channel.connection.vhost.topology_version
+        if prepared is not None and prepared.version == version and prepared.properties == properties:
+            return prepared
+        self._check()
+        content = read_content(self.exchange, self.routing_key, properties)
+        self._check_user_id(content)
+        is_request = content.reply_to == direct_reply.PSEUDO_QUEUE
+        if is_request:
+            self._replace_reply_to(content)
+        prepared = self._route(content, properties, version)
+        # Routes are many, and large properties are hardly ever sent twice.
+        self.prepared = prepared if len(properties) <= limits.REMEMBERED_PROPERTIES_BYTES_MAX else None
+        if is_request:
+            # The channel's reply address may change without the topology.
+            prepared.version = -1
+        return prepared
+
+    def _route(self, content: ContentInfo, properties: bytes, version: int) -> Prepared:
+        vhost = self.channel.connection.vhost
+        if self.exchange == "" and self.routing_key.startswith(direct_reply.PREFIX):
+            return Prepared(properties, content.envelope, [], self.routing_key, -1)
+        if content.cc or content.bcc:
+            keys = [self.routing_key, *content.cc, *content.bcc]
+            queues = self._routed(keys, content)
+        elif self._version == version and self._queues is not None:
+            queues = self._queues
+        else:
+            queues = self._routed([self.routing_key], content)
+            self._version = version
+            self._queues = None if vhost.route_needs_headers(self.exchange) else queues
+            self.has_intakes = any(queue.intake is not None for queue in queues)
+        return Prepared(properties, content.envelope, queues, "", version)
+
+    def _routed(self, keys: list[str], content: ContentInfo) -> list[Queue]:
+        vhost = self.channel.connection.vhost
+        queues = vhost.route(self.exchange, keys, content.headers)
+        if not queues and vhost.gave_up_routing:
+            raise precondition_failed(
+                f"routing a message with {len(keys)} routing keys over the bindings of exchange '{self.exchange}' in"
+                f" vhost '{vhost.name}' takes too long"
+            )
+        return queues
+
+    def _check_user_id(self, content: ContentInfo) -> None:
+        name = self.channel.connection.user.name
+        if content.user_id is not None and content.user_id != name:
+            raise precondition_failed(
+                f"user_id property set to '{content.user_id}' but authenticated user was '{name}'"
+            )
+
+    def _replace_reply_to(self, content: ContentInfo) -> None:
+        address = self.channel.reply_address
+        if address is None:
+            raise precondition_failed("fast reply consumer does not exist")
+        old = content.envelope
+        content.envelope = Envelope(
+            old.exchange,
+            old.routing_key,
+            replace_reply_to(old.properties, address),
+            old.persistent,
+            old.priority,
+            old.expiration_ms,
+        )
+
+
+class Publisher:
+    """A channel's publishing side: modes, returns, confirms."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def close(self) -> None:
+        """The channel is closed, and publishes nothing any more."""
+        del self._channel
+
+    def publish(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+        """Take a run of messages from the client."""
+        channel = self._channel
+        connection = channel.connection
+        connection.published()
+        if channel.transaction is not None:
+            channel.transaction.published(route, prepared, bodies)
+            return
+        self.publish_now(route, prepared, bodies)
+
+    def publish_now(
+        self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes], token: ConfirmToken | None = None
+    ) -> None:
+        """Hand a run to its queues, or back to the publisher."""
+        if prepared.takes_singly and len(bodies) > 1:
+            for body in bodies:
+                self.publish_now(route, prepared, [body], token)
+            return
+        channel = self._channel
+        connection = channel.connection
+        ledger = channel.confirms
+        queues = prepared.queues
+        if ledger is not None:
+            token = ledger.open_run(len(bodies), len(queues))
+            if connection.server.faults.refuse_confirms:
+                token.refuse()
+                return
+        if queues:
+            for queue in queues:
+                queue.publish(prepared.envelope, bodies, token, connection)
+            connection.feed(queues)
+        else:
+            self._unrouted(route, prepared, bodies)
+            if token is not None:
+                token.complete()
+
+    def publish_entries(self, route: PublishRoute, entries: list[Entry]) -> None:
+        """Take a run of plain messages with envelopes of their own, which all go to the same queues."""
+        channel = self._channel
+        queues = route.plain_queues()
+        if not queues or channel.connection.server.faults.refuse_confirms or route.has_intakes:
+            for envelope, body, _ in entries:
+                self.publish(route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
+            return
+        channel.connection.published()
+        if channel.transaction is not None:
+            channel.transaction.published_entries(route, queues, entries)
+            return
+        token: ConfirmToken | None = None
+        if channel.confirms is not None:
+            token = channel.confirms.open_run(len(entries), len(queues))
+        for queue in queues:
+            queue.publish_entries(entries, token)
+        channel.connection.feed(queues)
+
+    def _unrouted(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+        channel = self._channel
+        if prepared.reply_address:
+            receiver = channel.connection.broker.direct_replies.receiver(prepared.reply_address)
+            if receiver is not None:
+                receiver.receive_replies(prepared.envelope, bodies)
+                return
+        if route.mandatory:
+            for body in bodies:
+                channel.send_return(prepared.envelope, body)

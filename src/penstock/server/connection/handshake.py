@@ -1,0 +1,261 @@
+"""The handshake: header, start, login, tune, open. Nothing else is possible before it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import platform
+from typing import TYPE_CHECKING
+
+import penstock
+from penstock import limits
+from penstock.broker.users import User
+from penstock.errors import AmqpError, channel_error, command_invalid, not_allowed
+from penstock.fields import Table
+from penstock.server.connection import auth
+from penstock.server.connection.admission import address_key
+from penstock.server.connection.login_guard import LOOK_AGAIN_S
+from penstock.wire import frames, methods
+from penstock.wire.tables import table_from_python, table_to_python
+
+if TYPE_CHECKING:
+    from penstock.server.connection.connection import Connection
+
+log = logging.getLogger("penstock.connection")
+
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+
+# The header of AMQP 0-9-1, and that of 0-9, which some old clients send and mean the same.
+ACCEPTED_HEADERS = (frames.PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
+
+# What is expected next.
+HEADER = "header"
+START_OK = "connection.start-ok"
+TUNE_OK = "connection.tune-ok"
+OPEN = "connection.open"
+REFUSED = "nothing"
+# A login waits for its turn, and nothing may come meanwhile.
+LOGIN = "nothing before the login was looked at"
+
+
+class Handshake:
+    """Leads one connection from its first byte to connection.open-ok."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._expected = HEADER
+        self._timer: asyncio.TimerHandle | None = None
+        self._user: User | None = None
+        self._waiting: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+
+    def peer_of(self, transport: asyncio.Transport) -> tuple[str, bool]:
+        """Address of the peer for the log, and whether it is on this machine."""
+        name = transport.get_extra_info("peername")
+        if not isinstance(name, tuple):
+            # The peer is gone already.
+            return "unknown", False
+        address = ipaddress.ip_address(str(name[0]).split("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None)
+        return f"{name[0]}:{name[1]}", (mapped or address).is_loopback
+
+    def address_of(self, transport: asyncio.Transport) -> str:
+        """What the peer is counted by; see `admission.address_key`."""
+        name = transport.get_extra_info("peername")
+        return address_key(str(name[0])) if isinstance(name, tuple) else "unknown"
+
+    def local_of(self, transport: asyncio.Transport) -> str:
+        """Address at which the peer has reached us."""
+        name = transport.get_extra_info("sockname")
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unknown"
+
+    def begin(self) -> None:
+        """The whole handshake has one time limit, not one per step."""
+        connection = self._connection
+        self._timer = connection.server.loop.call_later(connection.broker.config.handshake_s, self._too_late)
+
+    def stop(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self.stop()
+        del self._connection
+
+    def _too_late(self) -> None:
+        log.warning("connection %s closed: handshake took too long, expected %s", self._connection.peer, self._expected)
+        self._connection.drop()
+
+    def read_header(self, data: bytes) -> int:
+        """Take the protocol header; return how many bytes, -1 while it is not all there.
+
+        Anything else is answered with our header, and goodbye.
+        """
+        if self._expected != HEADER:
+            return 0
+        connection = self._connection
+        size = len(frames.PROTOCOL_HEADER)
+        if len(data) < size and any(header.startswith(data) for header in ACCEPTED_HEADERS):
+            return -1
+        if data[:size] not in ACCEPTED_HEADERS:
+            log.warning("connection %s closed: bad protocol header %r", connection.peer, data[:8])
+            self._expected = REFUSED
+            connection.send_raw(frames.PROTOCOL_HEADER)
+            connection.finish_soon()
+            return len(data)
+        self._expected = START_OK
+        connection.send(
+            0,
+            methods.ConnectionStart(0, 9, server_properties(connection), " ".join(auth.MECHANISMS).encode(), b"en_US"),
+        )
+        return len(frames.PROTOCOL_HEADER)
+
+    def on_method(self, method: methods.Method) -> None:
+        if self._expected == START_OK and isinstance(method, methods.ConnectionStartOk):
+            self._login(method)
+        elif self._expected == TUNE_OK and isinstance(method, methods.ConnectionTuneOk):
+            self._tune(method)
+        elif self._expected == OPEN and isinstance(method, methods.ConnectionOpen):
+            self._open(method)
+        elif self._expected != REFUSED:
+            state = "opening" if self._expected == OPEN else "starting"
+            raise channel_error(f"unexpected method in connection state {state}")
+
+    def _login(self, method: methods.ConnectionStartOk) -> None:
+        connection = self._connection
+        connection.client_properties = table_to_python(method.client_properties)
+        capabilities = connection.client_properties.get("capabilities")
+        connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        if method.mechanism not in auth.MECHANISMS:
+            raise command_invalid(f"unsupported authentication mechanism '{method.mechanism}'")
+        try:
+            name, password = auth.read_response(method.mechanism, method.response)
+        except auth.BadResponse as fault:
+            self._refuse(method.mechanism, "", str(fault))
+            return
+        guard = connection.server.login_guard
+        wait_s = guard.wait_s(connection.address, name)
+        if wait_s <= 0:
+            self._look(method.mechanism, name, password)
+            return
+        # One that would wait longer than a handshake may take is cut by the handshake's own timer.
+        guard.take_turn(connection.address, name)
+        self._expected = LOGIN
+        self._due_s = connection.server.loop.time() + wait_s
+        self._wait_for_turn(method.mechanism, name, password)
+
+    def _wait_for_turn(self, mechanism: str, name: str, password: bytes) -> None:
+        """Look at a login when its time has come, or when another one of this user from there has succeeded."""
+        connection = self._connection
+        loop = connection.server.loop
+        left_s = self._due_s - loop.time()
+        if left_s <= 0 or connection.server.login_guard.wait_s(connection.address, name) <= 0:
+            self._waiting = None
+            self._look(mechanism, name, password)
+        else:
+            step_s = min(left_s, LOOK_AGAIN_S)
+            self._waiting = loop.call_later(step_s, self._wait_for_turn, mechanism, name, password)
+
+    def _look(self, mechanism: str, name: str, password: bytes) -> None:
+        """Let a user in, or not."""
+        connection = self._connection
+        user = connection.broker.users.authenticate(name, password)
+        reason = "wrong user or password"
+        if user is not None and user.loopback_only and not connection.peer_is_loopback:
+            reason = f"user '{user.name}' can only connect via localhost"
+            user = None
+        if user is None:
+            self._refuse(mechanism, name, reason)
+            return
+        connection.server.login_guard.succeeded(connection.address, name)
+        self._user = user
+        self._expected = TUNE_OK
+        config = connection.broker.config
+        connection.send(0, methods.ConnectionTune(config.channels_max, config.frame_bytes_max, config.heartbeat_s))
+
+    def _refuse(self, mechanism: str, name: str, reason: str) -> None:
+        """Say no at once, and keep the connection for a while: that, and the guard, make guessing slow."""
+        connection = self._connection
+        log.warning("connection %s: login refused with mechanism %s: %s", connection.peer, mechanism, reason)
+        connection.server.login_guard.refused(connection.address, name)
+        self._expected = REFUSED
+        self.stop()
+        delay_s = connection.broker.config.login_refused_delay_s
+        if connection.has_capability("authentication_failure_close"):
+            text = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
+            connection.close_with(AmqpError(403, text), 0, linger_s=delay_s)
+        else:
+            self._timer = connection.server.loop.call_later(delay_s, connection.drop)
+
+    def _tune(self, method: methods.ConnectionTuneOk) -> None:
+        connection = self._connection
+        config = connection.broker.config
+        connection.channels_max = _negotiated("channel_max", method.channel_max, 1, config.channels_max)
+        connection.frame_bytes_max = _negotiated(
+            "frame_max", method.frame_max, min(limits.FRAME_BYTES_MIN, config.frame_bytes_max), config.frame_bytes_max
+        )
+        self._expected = OPEN
+        connection.start_heartbeat(method.heartbeat)
+
+    def _open(self, method: methods.ConnectionOpen) -> None:
+        connection = self._connection
+        user = self._user
+        assert user is not None
+        name = method.virtual_host
+        vhost = connection.broker.vhosts.get(name)
+        if vhost is None:
+            raise not_allowed(f"vhost {name} not found")
+        if not user.may_enter(name):
+            raise not_allowed(f"access to vhost '{name}' refused for user '{user.name}'")
+        connection.server.admission.open(connection)
+        connection.user = user
+        connection.vhost = vhost
+        connection.opened = True
+        self.stop()
+        connection.send(0, methods.ConnectionOpenOk())
+
+    def update_secret(self, method: methods.ConnectionUpdateSecret) -> None:
+        """Passwords do not expire here, so a new one is only noted."""
+        log.info("connection %s updated its secret: %s", self._connection.peer, ascii(method.reason)[:200])
+        self._connection.send(0, methods.ConnectionUpdateSecretOk())
+
+
+def server_properties(connection: Connection) -> Table:
+    return table_from_python(
+        {
+            "capabilities": dict.fromkeys(CAPABILITIES, True),
+            "cluster_name": connection.server.node_name,
+            "copyright": "Copyright the penstock authors.",
+            "information": "Licensed under the Apache License 2.0",
+            "platform": f"Python {platform.python_version()}",
+            "product": "penstock",
+            "version": penstock.__version__,
+        }
+    )
+
+
+def _negotiated(name: str, asked: int, least: int, most: int) -> int:
+    """The smaller of what both sides want; 0 leaves it to us."""
+    if asked == 0:
+        return most
+    if asked < least:
+        raise not_allowed(f"negotiated {name} = {asked} is lower than the minimum allowed value ({least})")
+    if asked > most:
+        raise not_allowed(f"negotiated {name} = {asked} is higher than the maximum allowed value ({most})")
+    return asked

@@ -1,0 +1,117 @@
+"""Uvicorn as a broker wants it: without signals, with a limit on connections and on how long they may wait.
+
+Imported only where a door is opened: uvicorn is an extra.
+
+What this does not do: TLS. Whoever needs it puts a proxy in front.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any, Final
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from penstock.server.connection.admission import address_key
+
+# What a client hears that is one too many: then it knows that it may come again.
+REFUSAL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\nRetry-After: 5\r\n"
+    b"Content-Length: 21\r\n\r\ntoo many connections\n"
+)
+# So long a connection may be without a request: before its first one, between two, and while one is being sent.
+WAIT_S: Final = 30.0
+# What requests under way are given when the broker stops.
+GRACE_S: Final = 1
+
+
+class GuardedProtocol(H11Protocol):
+    """One connection. Uvicorn lets those wait for ever that never send a whole request; this does not."""
+
+    # Connections at a time, and from one address.
+    connections_max: int = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # An answer is two writes, and the second one must not wait for the first to be acknowledged.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._last_cycle: object = None
+        self._looking = self.loop.call_later(WAIT_S, self._look)
+        if self._is_one_too_many():
+            transport.write(REFUSAL)
+            transport.close()
+
+    def _is_one_too_many(self) -> bool:
+        if len(self.connections) > self.connections_max:
+            return True
+        host = self._host()
+        alike = [each for each in self.connections if isinstance(each, GuardedProtocol) and each._host() == host]
+        # Whoever takes all that one address may have leaves some to the others.
+        return len(alike) > max(1, self.connections_max * 3 // 4)
+
+    def _host(self) -> str:
+        return "" if self.client is None else address_key(self.client[0])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._looking.cancel()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Bytes that are no request, maybe behind an answer: then no other one can follow, and nobody is told."""
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.transport.abort()
+
+    def _look(self) -> None:
+        """Cut it when since the last look no request has come and none was under way."""
+        cycle = self.cycle
+        is_waiting = cycle is None or cycle.response_complete
+        if is_waiting and cycle is self._last_cycle:
+            self.transport.abort()
+            return
+        self._last_cycle = cycle
+        self._looking = self.loop.call_later(WAIT_S, self._look)
+
+
+class QuietServer(uvicorn.Server):
+    """Leaves signals to the program that it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def cut_connections(self) -> None:
+        """After the server has ended: those that did not end with it."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, GuardedProtocol):
+                connection.transport.abort()
+
+
+def make_server(app: Any, connections_max: int) -> QuietServer:
+    """A server for the app that has at most so many connections at a time."""
+    protocol = type("LimitedProtocol", (GuardedProtocol,), {"connections_max": connections_max})
+    return QuietServer(
+        uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            loop="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            # It warns of each request that is none, and anybody can send those.
+            log_level="error",
+            access_log=False,
+            # Who asks is who is connected, whatever headers say: it decides whether a guest is let in.
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=int(WAIT_S),
+            timeout_graceful_shutdown=GRACE_S,
+        )
+    )

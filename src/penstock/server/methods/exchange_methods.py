@@ -1,0 +1,78 @@
+"""Methods of the exchange class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.broker.definitions.names import default_exchange_refusal, without_line_breaks
+from penstock.broker.users import CONFIGURE, READ, WRITE
+from penstock.server.channel.channel import Channel
+from penstock.wire import methods
+
+
+def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
+    connection = channel.connection
+    name = without_line_breaks(method.exchange)
+    if name == "":
+        raise default_exchange_refusal()
+    if method.passive:
+        connection.vhost.exchange(name)
+        lasting = False
+    else:
+        connection.vhost.check_exchange_name(name)
+        connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
+        if name not in connection.vhost.exchanges:
+            _check_alternate_rights(channel, name, method)
+        connection.vhost.declare_exchange(
+            name, method.type, method.durable, method.auto_delete, method.internal, method.arguments
+        )
+        lasting = method.durable
+    channel.answer(methods.ExchangeDeclareOk(), method.no_wait, lasting)
+
+
+def _check_alternate_rights(channel: Channel, name: str, method: methods.ExchangeDeclare) -> None:
+    """Whoever names an alternate exchange must be able to read from this one and write to that one."""
+    field = method.arguments.get("alternate-exchange")
+    if field is not None and isinstance(field[1], bytes):
+        connection = channel.connection
+        alternate = field[1].decode("utf-8", "replace")
+        connection.user.require(READ, "exchange", name, connection.vhost.name)
+        connection.user.require(WRITE, "exchange", alternate, connection.vhost.name)
+
+
+def exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
+    connection = channel.connection
+    name = without_line_breaks(method.exchange)
+    connection.vhost.check_exchange_deletable(name)
+    connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
+    connection.vhost.delete_exchange(name, method.if_unused)
+    channel.answer(methods.ExchangeDeleteOk(), method.no_wait)
+
+
+def _check_binding(channel: Channel, source: str, destination: str) -> None:
+    connection = channel.connection
+    connection.user.require(WRITE, "exchange", destination, connection.vhost.name)
+    connection.user.require(READ, "exchange", source, connection.vhost.name)
+    if source == "" or destination == "":
+        raise default_exchange_refusal()
+
+
+def exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
+    _check_binding(channel, method.source, method.destination)
+    channel.connection.vhost.bind_exchange(method.source, method.destination, method.routing_key, method.arguments)
+    channel.answer(methods.ExchangeBindOk(), method.no_wait)
+
+
+def exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
+    _check_binding(channel, method.source, method.destination)
+    channel.connection.vhost.unbind_exchange(method.source, method.destination, method.routing_key, method.arguments)
+    channel.answer(methods.ExchangeUnbindOk(), method.no_wait)
+
+
+HANDLERS: dict[int, Callable[[Channel, Any], None]] = {
+    methods.ExchangeDeclare.INDEX: exchange_declare,
+    methods.ExchangeDelete.INDEX: exchange_delete,
+    methods.ExchangeBind.INDEX: exchange_bind,
+    methods.ExchangeUnbind.INDEX: exchange_unbind,
+}

@@ -1,0 +1,174 @@
+"""Methods of the queue class."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from penstock.broker.definitions.arguments import queue_notes
+from penstock.broker.definitions.names import default_exchange_refusal, without_line_breaks
+from penstock.broker.users import CONFIGURE, READ, WRITE
+from penstock.broker.vhost import direct_reply
+from penstock.errors import not_found
+from penstock.queues.queue import Queue
+from penstock.server.channel.channel import Channel
+from penstock.server.postgres.answers import when_counted, when_dropped, when_made, when_purged
+from penstock.server.settling.settlements import when_settled
+from penstock.wire import methods
+
+log = logging.getLogger("penstock.queue")
+
+
+def queue_name(channel: Channel, name: str) -> str:
+    """An empty name stands for the queue last declared on the channel."""
+    if name:
+        return name
+    if not channel.current_queue:
+        raise not_found("no previously declared queue")
+    return channel.current_queue
+
+
+def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
+    name = without_line_breaks(method.queue)
+    if is_reply_queue(channel, name):
+        if not method.no_wait:
+            channel.send(methods.QueueDeclareOk(name, 0, 1))
+        return
+    if method.passive:
+        queue = channel.connection.vhost.queue(name, channel.connection)
+    else:
+        queue = _declare(channel, method, name)
+    channel.current_queue = queue.name
+    queue.offer()
+    if queue.lifetime is not None:
+        queue.lifetime.used()
+    index = method.INDEX
+    when_made(
+        channel,
+        index,
+        queue,
+        lambda: when_counted(channel, index, queue, lambda: _declared(channel, method, queue)),
+    )
+
+
+def _declared(channel: Channel, method: methods.QueueDeclare, queue: Queue) -> None:
+    if queue.deleted:
+        # By somebody else, while the database was asked: it is declared behind that.
+        queue_declare(channel, method)
+        return
+    answer = methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count())
+    channel.answer(answer, method.no_wait, lasting=queue.durable and not method.passive)
+
+
+def is_reply_queue(channel: Channel, name: str) -> bool:
+    """The pseudo-queue of direct reply-to, or the address of a channel that waits for replies: both can be declared."""
+    replies = channel.connection.broker.direct_replies
+    return name == direct_reply.PSEUDO_QUEUE or replies.receiver(name) is not None
+
+
+def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue:
+    connection = channel.connection
+    vhost = connection.vhost
+    owner = connection if method.exclusive else None
+    if name == "":
+        name = vhost.new_queue_name()
+        connection.user.require(CONFIGURE, "queue", name, vhost.name)
+        queue = vhost.declare_server_named_queue(name, method.durable, method.auto_delete, owner, method.arguments)
+        is_new = True
+    else:
+        vhost.check_queue_name(name)
+        connection.user.require(CONFIGURE, "queue", name, vhost.name)
+        is_new = name not in vhost.queues
+        queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
+    if is_new:
+        for note in queue_notes(method.arguments, connection.broker.log is not None):
+            log.warning("%s declared with %s", ascii(queue.describe()), ascii(note))
+    return queue
+
+
+def queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
+    connection = channel.connection
+    vhost = connection.vhost
+    name = queue_name(channel, method.queue)
+    connection.user.require(CONFIGURE, "queue", name, vhost.name)
+    found = vhost.queues.get(name)
+    if found is not None:
+        # Not theirs to delete: refused before anything is asked.
+        vhost.queue(name, connection, even_crashed=True).offer()
+    when_counted(channel, method.INDEX, found, lambda: _delete(channel, method, name))
+
+
+def _delete(channel: Channel, method: methods.QueueDelete, name: str) -> None:
+    connection = channel.connection
+    vhost = connection.vhost
+    if name not in vhost.queues:
+        channel.answer(methods.QueueDeleteOk(0), method.no_wait)
+        return
+    queue = vhost.queue(name, connection, even_crashed=True)
+    vhost.check_deletable(queue, method.if_unused, method.if_empty)
+    counts: list[int] = []
+
+    def delete() -> None:
+        counts.append(vhost.delete_queue(queue, False, False))
+
+    def answer() -> None:
+        # Nothing is counted when somebody else has deleted it meanwhile.
+        channel.answer(methods.QueueDeleteOk(counts[0] if counts else 0), method.no_wait)
+
+    when_dropped(channel, method.INDEX, queue, delete, answer)
+
+
+def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
+    connection = channel.connection
+    name = queue_name(channel, method.queue)
+    connection.user.require(READ, "queue", name, connection.vhost.name)
+    queue = connection.vhost.queue(name, connection)
+    queue.offer()
+
+    def answer(purged: int) -> None:
+        if not method.no_wait:
+            channel.send(methods.QueuePurgeOk(purged))
+
+    when_purged(channel, method.INDEX, queue, answer)
+
+
+def queue_bind(channel: Channel, method: methods.QueueBind) -> None:
+    connection = channel.connection
+    vhost = connection.vhost
+    name = queue_name(channel, method.queue)
+    # An empty queue and an empty key together mean the current queue's name for both.
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    connection.user.require(WRITE, "queue", name, vhost.name)
+    connection.user.require(READ, "exchange", method.exchange, vhost.name)
+    if method.exchange == "":
+        raise default_exchange_refusal()
+    vhost.exchange(method.exchange)
+    queue = vhost.queue(name, connection)
+    vhost.bind_queue(method.exchange, queue, key, method.arguments)
+    channel.answer(methods.QueueBindOk(), method.no_wait, lasting=queue.durable)
+
+
+def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
+    connection = channel.connection
+    vhost = connection.vhost
+    name = queue_name(channel, method.queue)
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    connection.user.require(WRITE, "queue", name, vhost.name)
+    connection.user.require(READ, "exchange", method.exchange, vhost.name)
+    if method.exchange == "":
+        raise default_exchange_refusal()
+    if vhost.is_queue_bound(method.exchange, name, key, method.arguments):
+        # As in RabbitMQ whoever may not use the queue is refused only where there is something to unbind.
+        vhost.queue(name, connection, even_crashed=True)
+    vhost.unbind_queue(method.exchange, name, key, method.arguments)
+    channel.answer(methods.QueueUnbindOk())
+
+
+HANDLERS: dict[int, Callable[[Channel, Any], None]] = {
+    methods.QueueDeclare.INDEX: when_settled(queue_declare),
+    methods.QueueDelete.INDEX: when_settled(queue_delete),
+    methods.QueuePurge.INDEX: when_settled(queue_purge),
+    methods.QueueBind.INDEX: queue_bind,
+    methods.QueueUnbind.INDEX: queue_unbind,
+}

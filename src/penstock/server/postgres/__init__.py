@@ -1,0 +1,1 @@
+"""Connections to PostgreSQL, one for each purpose."""

@@ -1,0 +1,1 @@
+"""Settlements and transactions of many messages, in slices."""

@@ -1,0 +1,243 @@
+"""A commit under way: the publishes and settlements of a transaction, done in slices when there are very many.
+
+A commit is one batch of the journal, whatever its size: as long as its slices follow each other the journal gathers and
+does not write, so that a crash finds all of it or nothing. Others' confirms wait as long. Queues that take part hand
+out nothing meanwhile, and methods that ask about them wait: nobody sees half of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.call_all import call_all
+from penstock.clock import Clock
+from penstock.errors import precondition_failed
+from penstock.message import ConfirmToken
+from penstock.queues.queue import Queue
+from penstock.queues.settling import Settling
+from penstock.server.channel.publishing import Prepared, Publisher, PublishRoute
+from penstock.server.channel.unacked import Span
+from penstock.server.connection.awaited_answer import AwaitedAnswer
+from penstock.server.settling.span_slices import SpanSlices
+from penstock.server.settling.transaction import ACK, HeldEntries, HeldPublish
+from penstock.wire import methods
+
+if TYPE_CHECKING:
+    from penstock.server.channel.channel import Channel
+
+# Calls back when everything gathered so far is on disk, or cannot be.
+WhenDurable = Callable[[Callable[[bool], None]], None]
+
+
+class Refusal(ConfirmToken):
+    """Notes whether a queue has refused a message. Whether it is safe is not asked: the whole transaction waits."""
+
+    __slots__ = ("refused",)
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(waiting)
+        self.refused = False
+
+    def refuse(self) -> None:
+        self.refused = True
+
+
+class Outcome:
+    """What becomes of the publishes of a commit that go to PostgreSQL: known when the database has answered to all."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.is_refused = False
+        self._when_known: Callable[[bool], None] | None = None
+
+    def then(self, when_known: Callable[[bool], None]) -> None:
+        """Tell whether all of them are safe; at once when that is known."""
+        self._when_known = when_known
+        self._tell()
+
+    def answered(self, is_safe: bool) -> None:
+        self.waiting -= 1
+        self.is_refused = self.is_refused or not is_safe
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.waiting == 0 and self._when_known is not None:
+            when_known, self._when_known = self._when_known, None
+            when_known(not self.is_refused)
+
+
+class AwaitedPut(ConfirmToken):
+    """Of one message that goes to PostgreSQL, and perhaps to other queues as well."""
+
+    __slots__ = ("_is_over", "_outcome")
+
+    def __init__(self, waiting: int, outcome: Outcome) -> None:
+        super().__init__(waiting)
+        outcome.waiting += 1
+        self._outcome = outcome
+        self._is_over = False
+
+    def complete(self) -> None:
+        self._answered(True)
+
+    def refuse(self) -> None:
+        self._answered(False)
+
+    def _answered(self, is_safe: bool) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._outcome.answered(is_safe)
+
+
+class Commit(Settling):
+    """One tx.commit."""
+
+    def __init__(self, channel: Channel, publishes: list[HeldPublish], settled: list[tuple[list[Span], int]]) -> None:
+        self._channel = channel
+        self._connection = channel.connection
+        # Its own: the channel may be closed before the last slice.
+        self._publisher = Publisher(channel)
+        # Backwards, so that what is done can be let go of.
+        self._publishes = publishes[::-1]
+        self._settled = settled[::-1]
+        # Of the settlement that is being done.
+        self._spans = SpanSlices([], ACK)
+        self._outcome = Outcome()
+        self._is_refused = False
+        self._is_ended = False
+        node = channel.connection.broker.node
+        self._journal = None if node is None else node.journal
+        self._first_lsn = 0 if self._journal is None else self._journal.next_lsn
+        self._queues: list[Queue] = []
+        self._when_over: list[Callable[[], None]] = []
+
+    def is_over(self) -> bool:
+        return not self._publishes and not self._settled and self._spans.is_over()
+
+    def begin(self) -> None:
+        targets = [queue for held in self._publishes for queue in _targets(held)]
+        sources = [run.queue for spans, _ in self._settled for run, _, _ in spans]
+        self._queues = list(dict.fromkeys([*targets, *self._spans.queues(), *sources]))
+        for queue in self._queues:
+            queue.settling_begun(self, True)
+        if self._journal is not None:
+            self._journal.hold()
+        self._connection.settling_begun()
+
+    def settle_some(self, clock: Clock) -> None:
+        """Do a slice of it: at least one run."""
+        until_s = clock.monotonic_s() + limits.SETTLE_TURN_S
+        while not self.is_over():
+            self._do_next()
+            if clock.monotonic_s() >= until_s:
+                break
+
+    def finish(self) -> None:
+        while not self.is_over():
+            self._do_next()
+        self.end()
+
+    def end(self) -> None:
+        """Everything is done: answer when it is safe."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        queues, self._queues = self._queues, []
+        when_over, self._when_over = self._when_over, []
+        calls: list[Callable[[], None]] = [partial(queue.settling_over, self, True) for queue in queues]
+        if queues and self._journal is not None:
+            calls.append(self._journal.release)
+        calls.append(self._answer)
+        if queues:
+            calls.append(self._connection.settling_over)
+        call_all([*calls, *when_over])
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        self._when_over.append(call)
+
+    # --- what is done ---------------------------------------------------------------------------------
+
+    def _do_next(self) -> None:
+        try:
+            if self._publishes:
+                held = self._publishes.pop()
+                if isinstance(held, HeldEntries):
+                    self._publish_entries(held)
+                else:
+                    route, prepared, bodies = held
+                    prepared.queues = prepared.living_queues()
+                    self._publish(route, prepared, bodies)
+            elif self._spans.is_over():
+                spans, how = self._settled.pop()
+                self._channel.offer_before(spans, how)
+                self._spans = SpanSlices(spans, how)
+            else:
+                self._channel.settle_slice([self._spans.take()], self._spans.how)
+        except Exception:
+            # A bug costs the connection its life. The rest is done, as it was before the client sent its commit.
+            self._connection.failed()
+
+    def _publish_entries(self, held: HeldEntries) -> None:
+        queues = [queue for queue in held.queues if not queue.deleted]
+        if not queues or any(queue.intake is not None or queue.backing.IS_REMOTE for queue in queues):
+            for envelope, body, _ in held.entries:
+                self._publish(held.route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
+            return
+        for queue in queues:
+            queue.publish_entries(held.entries, None)
+        self._connection.feed(queues)
+
+    def _publish(self, route: PublishRoute, prepared: Prepared, bodies: list[bytes]) -> None:
+        """What goes to PostgreSQL is on its way then, also within one transaction there."""
+        count = len(prepared.queues)
+        if any(queue.backing.IS_REMOTE for queue in prepared.queues):
+            for body in bodies:
+                self._publisher.publish_now(route, prepared, [body], AwaitedPut(count, self._outcome))
+            return
+        if not prepared.takes_singly:
+            self._publisher.publish_now(route, prepared, bodies)
+            return
+        for body in bodies:
+            token = Refusal(count)
+            self._publisher.publish_now(route, prepared, [body], token)
+            self._is_refused = self._is_refused or token.refused
+
+    # --- the answer -----------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        channel, connection = self._channel, self._connection
+        if connection.closing or channel.closing:
+            return
+        if self._is_refused:
+            connection.close_channel(channel, precondition_failed("partial tx completion"), methods.TxCommit.INDEX)
+            return
+        journal, outcome = self._journal, self._outcome
+        on_disk = None if journal is None or journal.next_lsn == self._first_lsn else journal.when_durable
+        if on_disk is None and not outcome.waiting:
+            # Nothing of it lasts: transient messages, and acks of such.
+            channel.send(methods.TxCommitOk())
+        elif not outcome.waiting:
+            assert on_disk is not None
+            AwaitedAnswer(channel, methods.TxCommitOk()).wait_with(on_disk)
+        else:
+            failure = "the broker could not write to its disk or to PostgreSQL"
+            AwaitedAnswer(channel, methods.TxCommitOk(), failure).wait_with(partial(_both, outcome, on_disk))
+
+
+def _both(outcome: Outcome, on_disk: WhenDurable | None, answer: Callable[[bool], None]) -> None:
+    """What went to PostgreSQL is committed there, and the rest is on disk."""
+
+    def put(is_safe: bool) -> None:
+        if is_safe and on_disk is not None:
+            on_disk(answer)
+        else:
+            answer(is_safe)
+
+    outcome.then(put)
+
+
+def _targets(held: HeldPublish) -> list[Queue]:
+    return held.queues if isinstance(held, HeldEntries) else held[1].queues

@@ -1,0 +1,198 @@
+"""Settling in slices: one act of a client may settle any number of deliveries, one turn of the loop only some.
+
+An ack, nack or recover of many, a closed channel, a lost connection: the first slice is settled at once, the rest in
+turns of its own, a few milliseconds each, several settlements one after the other. Nobody sees the difference but by
+the time that it takes:
+
+  1. The connection that asked for it is not parsed until it is over, so that what it sent behind it happens after it.
+  2. A queue to which messages come back hands out nothing meanwhile: they come before those that stood behind them.
+  3. Methods that ask how a queue is, or end it, wait (`when_settled`); what ends it otherwise finishes it first.
+  4. A broker that stops finishes all of them. After a crash the rest is ready again, as everything that was delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.call_all import call_all
+from penstock.clock import Clock
+from penstock.errors import AmqpError, ChannelException
+from penstock.queues.queue import Queue
+from penstock.queues.settling import Settling
+from penstock.server.channel.unacked import Span
+from penstock.server.settling.span_slices import SpanSlices
+from penstock.server.settling.transaction import REQUEUE
+
+if TYPE_CHECKING:
+    from penstock.server.channel.channel import Channel
+    from penstock.server.connection.connection import Connection
+    from penstock.server.settling.commit import Commit
+    from penstock.server.settling.rollback import Rollback
+
+# Of a method that names a queue.
+Handler = Callable[["Channel", Any], None]
+
+# Why the connection is not parsed meanwhile.
+SETTLING = "settling"
+# Why another one is not, which asks about a queue.
+WAITING = "waiting"
+
+
+class Settlement(Settling):
+    """Deliveries that one client has settled together, or has left behind."""
+
+    def __init__(self, connection: Connection, channel: Channel | None, spans: list[Span], how: int) -> None:
+        """Without a channel they were left behind: they go back, and nobody's credit is counted."""
+        self._connection = connection
+        self._channel = channel
+        self._spans = SpanSlices(spans, how)
+        self._how = how
+        self._queues: list[Queue] = []
+        self._when_over: list[Callable[[], None]] = []
+
+    def is_over(self) -> bool:
+        return self._spans.is_over()
+
+    def begin(self) -> None:
+        """It takes more than one turn: who could tell is told."""
+        self._queues = list(self._spans.queues())
+        for queue in self._queues:
+            queue.settling_begun(self, self._how == REQUEUE)
+        self._connection.settling_begun()
+
+    def settle_some(self, clock: Clock) -> None:
+        """Settle a slice: at least one span, and no more than a turn has time for."""
+        until_s = clock.monotonic_s() + limits.SETTLE_TURN_S
+        count = 0
+        while not self.is_over() and count < limits.SETTLE_MESSAGES_MAX:
+            count += self._settle_next()
+            if clock.monotonic_s() >= until_s:
+                break
+
+    def finish(self) -> None:
+        while not self.is_over():
+            self._settle_next()
+        self.end()
+
+    def end(self) -> None:
+        """Behind the last span."""
+        queues, self._queues = self._queues, []
+        if not queues:
+            return
+        returns = self._how == REQUEUE
+        when_over, self._when_over = self._when_over, []
+        over = [partial(queue.settling_over, self, returns) for queue in queues]
+        call_all([*over, self._connection.settling_over, *when_over])
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        self._when_over.append(call)
+
+    def _settle_next(self) -> int:
+        run, first_seq_id, count = span = self._spans.take()
+        try:
+            if self._channel is None:
+                run.queue.requeue(range(first_seq_id, first_seq_id + count), lost=True)
+            else:
+                self._channel.settle_slice([span], self._how)
+        except Exception:
+            # A bug costs the connection its life; the rest of its deliveries go back like all others that it had.
+            self._give_up()
+        return count
+
+    def _give_up(self) -> None:
+        if self._how != REQUEUE:
+            # Those queues have not held anything back so far.
+            self._how = self._spans.how = REQUEUE
+            for queue in self._queues:
+                queue.settling_over(self, False)
+                queue.settling_begun(self, True)
+        self._channel = None
+        self._connection.failed()
+
+
+class Settlements:
+    """All that are under way."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        # In the order of their turn.
+        self._waiting: deque[Settlement | Commit | Rollback] = deque()
+
+    def settle(self, channel: Channel, spans: list[Span], how: int) -> None:
+        """Settle what a client has said something about."""
+        self.begin(Settlement(channel.connection, channel, spans, how))
+
+    def give_back(self, connection: Connection, spans: list[Span]) -> None:
+        """Requeue what a client has left behind."""
+        if spans:
+            self.begin(Settlement(connection, None, spans, REQUEUE))
+
+    def begin(self, settlement: Settlement | Commit | Rollback) -> None:
+        """Do the first slice now, and the others in turns to come."""
+        settlement.settle_some(self._clock)
+        if settlement.is_over():
+            settlement.end()
+            return
+        settlement.begin()
+        if not self._waiting:
+            self._loop.call_soon(self._turn)
+        self._waiting.append(settlement)
+
+    def _turn(self) -> None:
+        if not self._waiting:
+            return
+        settlement = self._waiting.popleft()
+        settlement.settle_some(self._clock)
+        if not settlement.is_over():
+            self._waiting.append(settlement)
+        if self._waiting:
+            self._loop.call_soon(self._turn)
+        if settlement.is_over():
+            settlement.end()
+
+    def finish(self) -> None:
+        """The broker stops: everything is settled now."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        call_all([settlement.finish for settlement in waiting])
+
+    def abandon(self) -> None:
+        """Leave them as a crash would."""
+        self._waiting.clear()
+
+
+def when_settled(handler: Handler) -> Handler:
+    """Handles a method on a queue when nothing that was settled there before is still to be done; mostly at once."""
+
+    def handle(channel: Channel, method: Any) -> None:
+        queue = channel.connection.vhost.queues.get(method.queue or channel.current_queue)
+        if queue is None or not queue.settling:
+            handler(channel, method)
+            return
+        channel.connection.stop_parsing(WAITING)
+        queue.settling[0].when_over(lambda: _go_on(handle, channel, method))
+
+    return handle
+
+
+def _go_on(handle: Handler, channel: Channel, method: Any) -> None:
+    """What the method waited for is over; there may be more of it."""
+    connection = channel.connection
+    if connection.closing:
+        return
+    connection.resume_parsing(WAITING)
+    try:
+        if not channel.closing:
+            handle(channel, method)
+    except ChannelException as error:
+        connection.close_channel(channel, error, method.INDEX)
+    except AmqpError as error:
+        connection.close_with(error, method.INDEX)
+    except Exception:
+        connection.failed()

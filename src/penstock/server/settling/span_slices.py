@@ -1,0 +1,38 @@
+"""Deliveries that were settled together, taken a few at a time."""
+
+from __future__ import annotations
+
+from typing import final
+
+from penstock import limits
+from penstock.queues.queue import Queue
+from penstock.server.channel.unacked import Span
+from penstock.server.settling.transaction import REJECT
+
+
+@final
+class SpanSlices:
+    """The spans of one settlement that are still to be done."""
+
+    def __init__(self, spans: list[Span], how: int) -> None:
+        self.how = how
+        self._spans = spans
+        self._next = 0
+
+    def is_over(self) -> bool:
+        return self._next == len(self._spans)
+
+    def take(self) -> Span:
+        """The next span, or as much of it as is done at once."""
+        run, first_seq_id, count = span = self._spans[self._next]
+        if self.how == REJECT and count > limits.REJECT_AT_ONCE:
+            # Each may become a dead letter with headers of its own.
+            rest = count - limits.REJECT_AT_ONCE
+            self._spans[self._next] = (run, first_seq_id + limits.REJECT_AT_ONCE, rest)
+            return (run, first_seq_id, limits.REJECT_AT_ONCE)
+        self._next += 1
+        return span
+
+    def queues(self) -> dict[Queue, None]:
+        """The queues of what is left, each once."""
+        return dict.fromkeys([run.queue for run, _, _ in self._spans[self._next :]])

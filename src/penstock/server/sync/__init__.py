@@ -1,0 +1,1 @@
+"""Who syncs files, and how the store is opened."""

@@ -1,0 +1,1 @@
+"""Looking at a folder without starting it: dump and fsck."""

@@ -1,0 +1,1 @@
+"""How long the journal stays, and who still reads it."""

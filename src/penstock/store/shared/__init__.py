@@ -1,0 +1,1 @@
+"""Large bodies, kept once for all queues: records, their files, compaction."""

@@ -1,0 +1,176 @@
+"""The shared stores of all vhosts: two each, made when they are first asked for.
+
+What it owns: the `MessageStore`s, and their place in the node's work: they are written and synced before the journal's
+batch that refers to them, and compacted in the background.
+
+Life of a store: at its start the references to it are counted, in the recovered states of its vhost's queues and in
+their indexes; messages whose bodies cannot be read are taken out of these states; then the queues are opened and use
+it. It is closed with the node, or removed with its vhost.
+
+Invariants
+  1. A persistent store is started before any queue of its vhost is open: who opens a queue asks for its state, and that
+     starts the store.
+  2. Bodies are synced before the batch that refers to them is durable.
+  3. A message whose body is missing is reported as lost, unless its batch was never reported durable: then nobody was
+     told that it is safe, and it is dropped in silence.
+
+A crash leaves bodies that nobody refers to; the next start finds them without a reference. It does not write records.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from penstock.clock import Clock
+from penstock.disk.files import File, Files
+from penstock.journal.journal import Journal
+from penstock.journal.rows import LOST
+from penstock.journal.syncer import SyncDone, Syncer
+from penstock.store.node.queue_registry import QueueRegistry
+from penstock.store.queue.indexed import count_references, drop_unreadable
+from penstock.store.recovery.replaying import Reference
+from penstock.store.shared.handles import HandleCache
+from penstock.store.shared.message_store import MessageStore, MessageStoreOptions
+
+# How much compaction copies in a slice, and how often it is asked when it had nothing to do.
+_COMPACT_BYTES: Final = 256 * 1024
+_COMPACT_EVERY_S: Final = 1.0
+
+
+def shared_folder(vhost_id: str, persistent: bool) -> str:
+    return f"vhosts/{vhost_id}/shared/{'persistent' if persistent else 'transient'}"
+
+
+@final
+class SharedStores:
+    """The stores by vhost."""
+
+    def __init__(
+        self,
+        files: Files,
+        handles: HandleCache,
+        journal: Journal,
+        syncer: Syncer,
+        registry: QueueRegistry,
+        options: MessageStoreOptions,
+    ) -> None:
+        # References that are not proven to be durable, and where lost messages are reported; set by recovery.
+        self.unproven: set[Reference] = set()
+        self.report: list[str] = []
+        self._files = files
+        self._handles = handles
+        self._journal = journal
+        self._syncer = syncer
+        self._registry = registry
+        self._options = options
+        self._stores: dict[tuple[str, bool], MessageStore] = {}
+        self._compact_next_s = 0.0
+        self._compacting = 0
+        # How many in a row had nothing to do.
+        self._idle_stores = 0
+
+    def store(self, vhost_id: str, persistent: bool) -> MessageStore:
+        """The store, started when it is first asked for."""
+        store = self._stores.get((vhost_id, persistent))
+        if store is None:
+            store = MessageStore(
+                self._files,
+                shared_folder(vhost_id, persistent),
+                self._handles,
+                self._options,
+                persistent,
+                self._sync,
+                self._journal.when_durable,
+            )
+            if persistent:
+                self._start(vhost_id, store)
+            else:
+                store.start({})
+            self._stores[vhost_id, persistent] = store
+        return store
+
+    def wipe_transient(self) -> None:
+        """At the start of a node: give back the room of large transient bodies of the last life."""
+        for vhost_id in self._files.list_dir("vhosts"):
+            try:
+                self._files.remove_dir(shared_folder(vhost_id, False))
+            except OSError:
+                # They are tried again when the store is used, and at the next start.
+                continue
+
+    def _start(self, vhost_id: str, store: MessageStore) -> None:
+        states = [state for state in self._registry.recovered.values() if state.vhost_id == vhost_id]
+        unreadable = set(store.start(count_references(self._files, self._handles, states)))
+        if not unreadable:
+            return
+        for state in states:
+            for seq_id, address, size in drop_unreadable(self._files, self._handles, state, unreadable):
+                # Without this row the next start would find the message again, in a batch that is proven by then.
+                self._journal.settle(LOST, state.queue_no, seq_id, 1, size)
+                if (vhost_id, address) not in self.unproven:
+                    self.report.append(
+                        f"message {seq_id} of queue {self._registry.names.shown(state.queue_no)} is lost: its body in"
+                        f" the shared store (address {address:#x}) cannot be read"
+                    )
+
+    def _sync(self, files: list[File], done: SyncDone) -> None:
+        self._syncer.submit(files, done)
+
+    def before_write(self) -> None:
+        """The journal is about to write a batch: write what it refers to, and have it synced first."""
+        for (_, persistent), store in self._stores.items():
+            if persistent:
+                store.flush()
+                for file in store.current_file_to_sync():
+                    self._journal.sync_first(file)
+
+    def is_behind(self) -> bool:
+        """Whether a body that the gathering batch refers to is still to be written, slice by slice."""
+        for (_, persistent), store in self._stores.items():
+            if persistent and store.is_behind():
+                return True
+        return False
+
+    def write_some(self, deadline_s: float, clock: Clock) -> None:
+        """Write slices of large bodies; at least one, if there are any."""
+        for store in self._stores.values():
+            while store.is_behind():
+                store.write_slice()
+                if clock.monotonic_s() >= deadline_s:
+                    return
+
+    def gathered_bytes(self) -> int:
+        """Bodies that the gathering batch refers to, written or not."""
+        total = 0
+        for store in self._stores.values():
+            total += store.gathered_bytes
+        return total
+
+    def end_turn(self) -> None:
+        for store in self._stores.values():
+            store.end_fanout()
+
+    def compact(self, now: float) -> None:
+        """One slice for one store; all are asked in turn."""
+        if now < self._compact_next_s or not self._stores:
+            return
+        stores = list(self._stores.values())
+        self._compacting = (self._compacting + 1) % len(stores)
+        if stores[self._compacting].compact_some(_COMPACT_BYTES):
+            self._idle_stores = 0
+            return
+        self._idle_stores += 1
+        if self._idle_stores >= len(stores):
+            self._idle_stores = 0
+            self._compact_next_s = now + _COMPACT_EVERY_S
+
+    def forget_vhost(self, vhost_id: str) -> None:
+        """Its folder is about to be removed."""
+        for persistent in (True, False):
+            store = self._stores.pop((vhost_id, persistent), None)
+            if store is not None:
+                store.close()
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
