@@ -19,6 +19,7 @@ from tests.tidy_rules import (
     coroutines,
     generator_expressions,
     leftovers,
+    lonely_bases,
     long_functions,
     loose_globals,
     machine_paths,
@@ -89,6 +90,13 @@ def test_no_file_is_longer_than_a_noun_needs() -> None:
     lines = {file.path: len(file.text.splitlines()) for file in python_files() if not file.is_generated}
     too_long = {path: count for path, count in lines.items() if count > FILE_LINES_MAX}
     assert not too_long, f"split these by noun, at most {FILE_LINES_MAX} lines: {too_long}"
+
+
+def test_no_class_is_only_a_floor_below_another_one() -> None:
+    """A base with one child in its own package that nobody makes: fold it, or make it an object of its own."""
+    files = [file for file in source_files("src") if not file.is_generated]
+    assert files, "there is nothing to check: the rule looks in the wrong place"
+    assert lonely_bases(files) == []
 
 
 def test_functions_fit_on_a_page() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -297,3 +297,25 @@ def skips_without_reason(file: SourceFile) -> list[Finding]:
 def _is_text(reason: ast.expr) -> bool:
     """Not visibly empty. What is computed is taken to be a text."""
     return not isinstance(reason, ast.Constant) or (isinstance(reason.value, str) and len(reason.value.split()) > 1)
+
+
+def lonely_bases(files: Sequence[SourceFile]) -> list[str]:
+    """Classes of which nobody makes an object, with exactly one child, in the same package."""
+    homes: dict[str, list[str]] = {}
+    children: dict[str, list[tuple[str, str]]] = {}
+    made: set[str] = set()
+    for file in files:
+        package = file.path.rpartition("/")[0]
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(package)
+                for base in node.bases:
+                    name = dotted(base.value if isinstance(base, ast.Subscript) else base).rpartition(".")[2]
+                    children.setdefault(name, []).append((node.name, package))
+            elif isinstance(node, ast.Call):
+                made.add(called_name(node).rpartition(".")[2])
+    return [
+        f"{packages[0]}: {name}, of {children[name][0][0]}"
+        for name, packages in sorted(homes.items())
+        if name not in made and [package for _, package in children.get(name, [])] == packages
+    ]

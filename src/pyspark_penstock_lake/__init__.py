@@ -22,7 +22,7 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.pipeline.lake.sink import LakeBatchWriter, sink_options
-        from penstock.pipeline.lake.table import LakeError
+        from penstock.pipeline.lake.table_file import LakeError
 
         if overwrite:
             raise LakeError("a lake only grows: use mode('append')")
@@ -30,7 +30,7 @@ class DefaultSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         from penstock.pipeline.lake.sink import LakeStreamWriter, sink_options
-        from penstock.pipeline.lake.table import LakeError
+        from penstock.pipeline.lake.table_file import LakeError
 
         if overwrite:
             raise LakeError("a lake only grows: use outputMode('append')")

@@ -138,7 +138,7 @@ def umask_of(job: click.Command) -> int:
 def errors() -> list[Exception]:
     from penstock.errors import StartupError
     from penstock.history.log import HistoryError
-    from penstock.pipeline.lake.table import LakeError
+    from penstock.pipeline.lake.table_file import LakeError
     from penstock.pipeline.publishing.selection import SelectionError
     from penstock.pipeline.sink.options import SinkError
     from penstock.pipeline.source.options import OptionError

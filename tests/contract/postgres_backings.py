@@ -17,7 +17,8 @@ import psycopg
 from psycopg import sql
 
 from penstock.backing.backing_queue import Answered, Purged
-from penstock.backing.postgres.link import Looked, PgDoor, PgLink, PgReceiver, PutDone, PutRow
+from penstock.backing.postgres.held import PgHeld
+from penstock.backing.postgres.link import Looked, PgDoor, PgLink, PutDone, PutRow
 from penstock.backing.postgres.queues import PgBackingQueues
 from penstock.broker.features.postgres_facts import WirePropertyFacts
 from penstock.clock import SystemClock
@@ -58,7 +59,7 @@ class InlineLink(PgLink):
     def is_up(self) -> bool:
         return True
 
-    def open(self, name: str, is_new: bool, receiver: PgReceiver, run: Callable[[Callable[[], None]], None]) -> PgDoor:
+    def open(self, name: str, is_new: bool, receiver: PgHeld, run: Callable[[Callable[[], None]], None]) -> PgDoor:
         return InlineDoor(self.connection, f"{self._prefix} {name}", receiver, self._refill_max)
 
     def drop(self, name: str) -> None:
@@ -66,7 +67,7 @@ class InlineLink(PgLink):
 
 
 class InlineDoor(PgDoor):
-    def __init__(self, connection: psycopg.Connection[Any], name: str, receiver: PgReceiver, refill_max: int) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], name: str, receiver: PgHeld, refill_max: int) -> None:
         self._connection = connection
         self._name = name
         self._receiver = receiver

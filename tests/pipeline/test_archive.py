@@ -29,7 +29,7 @@ from penstock.pipeline.jobs.archive import archive as command
 from penstock.pipeline.jobs.archive import options_of
 from penstock.pipeline.lake import half_batch
 from penstock.pipeline.lake.opening import Lake
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.publishing.replay import ReplayOptions
 from tests.pipeline.archived import EVENTS_OF_A_LIFE, cursor_of, end_lsn, lsns_of, more, written
 from tests.pipeline.lake.tables import lsns_read_without_penstock, pending

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from penstock.pipeline.jobs.maintain import maintain as command
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.opening import Lake
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.maintain import MaintainOptions, Maintenance, TableMaintenance, maintain
 from tests.pipeline.lake.tables import lsns_read_without_penstock, pending, time_of
 

@@ -16,7 +16,7 @@ from penstock.cli.main import main
 from penstock.history.opening import open_log
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.opening import FORMATS, Lake
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.lake.writing import write_batches
 from penstock.pipeline.reconcile.reconcile import note
 from penstock.pipeline.reconcile.result import BROKER, POSTGRES, Difference, Reconciliation

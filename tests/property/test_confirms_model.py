@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from penstock.server.channel.confirms import ConfirmLedger, ConfirmSink, PublishedRun
+from penstock.server.channel.confirms import ConfirmLedger, PublishedRun
 
 EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
 OPEN, SETTLED, REFUSED = "open", "settled", "refused"
 
 
-class Client(ConfirmSink):
+class Client:
     """Keeps its unconfirmed publishes as client libraries do, and is told when there is something to hear."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class ConfirmMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.client = Client()
-        self.ledger = ConfirmLedger(self.client)
+        self.ledger = ConfirmLedger(self.client.confirms_ready)
         self.next_number = 1
         # Runs whose queues have not all spoken, and what is true of each publish.
         self.waiting: list[PublishedRun] = []

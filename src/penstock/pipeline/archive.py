@@ -27,7 +27,7 @@ from penstock.pipeline import defaults
 from penstock.pipeline.lake import durable, half_batch
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.reading import largest
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

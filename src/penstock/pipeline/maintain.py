@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from penstock.pipeline import defaults
 from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.file_table import FileTable, groups_to_compact
 from penstock.pipeline.lake.opening import TABLES, Lake, open_lake
 from penstock.pipeline.lake.statistics import as_statistic
-from penstock.pipeline.lake.table import LakeError, TableFile
+from penstock.pipeline.lake.table import LakeTable, groups_to_compact
+from penstock.pipeline.lake.table_file import LakeError, TableFile
 
 # The column that says how old a row is.
 TIME_OF: Final = {"bronze": "time", "poison": "time", "silver": "settled", "gold": "minute"}
@@ -94,7 +94,7 @@ def maintain_table(lake: Lake, name: str, options: MaintainOptions, now: datetim
     return TableMaintenance(name, len(expired), before, after, len(unused))
 
 
-def expire(lake: Lake, table: FileTable, name: str, options: MaintainOptions, now: datetime) -> list[TableFile]:
+def expire(lake: Lake, table: LakeTable, name: str, options: MaintainOptions, now: datetime) -> list[TableFile]:
     """Retention: the files that go."""
     days = options.keep_days.get(name)
     if days is None:
@@ -114,7 +114,7 @@ def expire(lake: Lake, table: FileTable, name: str, options: MaintainOptions, no
     return old
 
 
-def compact(table: FileTable, options: MaintainOptions, expired: Sequence[TableFile]) -> tuple[int, int]:
+def compact(table: LakeTable, options: MaintainOptions, expired: Sequence[TableFile]) -> tuple[int, int]:
     """Files before and after."""
     if not options.dry_run:
         return table.compact(options.target_bytes)

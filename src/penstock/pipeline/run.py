@@ -17,7 +17,7 @@ from penstock.pipeline import defaults
 from penstock.pipeline.archive import ArchiveOptions, ArchiveProgress, archive, end_of
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.reading import largest
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.refine.refine import refine
 from penstock.pipeline.report.report import report
 from penstock.pipeline.spark_errors import SPARK_ERRORS, in_words

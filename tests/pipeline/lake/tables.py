@@ -14,9 +14,9 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable as PlainDeltaTable
 
 from penstock.pipeline.columns import EVENTS
-from penstock.pipeline.lake.file_table import FileTable
 from penstock.pipeline.lake.statistics import as_statistic
-from penstock.pipeline.lake.table import NewFile, TableFile
+from penstock.pipeline.lake.table import LakeTable
+from penstock.pipeline.lake.table_file import NewFile, TableFile
 from penstock.pipeline.lake.writing import write_batches
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -49,7 +49,7 @@ def batch_of(lsns: range) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([event(lsn) for lsn in lsns], schema=EVENTS)
 
 
-def pending(table: FileTable, lsns: range, rows_max: int = 1_000_000) -> list[NewFile]:
+def pending(table: LakeTable, lsns: range, rows_max: int = 1_000_000) -> list[NewFile]:
     """Files of events, not yet in the table; a batch of ten rows at a time."""
     pieces: Iterator[pa.RecordBatch] = (batch_of(lsns[at : at + 10]) for at in range(0, len(lsns), 10))
     return write_batches(table.folder, pieces, EVENTS, "test", rows_max)
@@ -61,7 +61,7 @@ def wholly_below(column: str, value: Any) -> Callable[[TableFile], bool]:
     return lambda file: bool(file.maximums[column] < limit)
 
 
-def pyarrow_of_files(table: FileTable) -> list[int]:
+def pyarrow_of_files(table: LakeTable) -> list[int]:
     paths = [file.path for file in table.files()]
     if not paths:
         return []
@@ -105,7 +105,7 @@ READERS: dict[str, tuple[Reader, ...]] = {
 }
 
 
-def lsns_read_without_penstock(table: FileTable, format: str) -> list[int]:
+def lsns_read_without_penstock(table: LakeTable, format: str) -> list[int]:
     """Every reader sees the same rows."""
     answers = [reader(Path(table.folder)) for reader in READERS[format]]
     assert all(answer == answers[0] for answer in answers), answers

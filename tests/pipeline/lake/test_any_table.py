@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable as PlainDeltaTable
 
 from penstock.pipeline.columns import EVENTS
-from penstock.pipeline.lake.file_table import FileTable
 from penstock.pipeline.lake.opening import Lake
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table import LakeTable
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.lake.writing import write_batches
 from tests.pipeline.lake.tables import (
     batch_of,
@@ -29,7 +29,7 @@ def format(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def table(tmp_path: Path, format: str) -> FileTable:
+def table(tmp_path: Path, format: str) -> LakeTable:
     return Lake(tmp_path / "lake", format).table("bronze")
 
 
@@ -37,7 +37,7 @@ def table_of(*ranges: range) -> pa.Table:
     return pa.Table.from_batches([batch_of(lsns) for lsns in ranges], EVENTS)
 
 
-def test_a_table_that_was_never_written_is_empty(table: FileTable) -> None:
+def test_a_table_that_was_never_written_is_empty(table: LakeTable) -> None:
     assert not table.exists()
     assert table.files() == []
     assert table.version_of("archive") == -1
@@ -46,7 +46,7 @@ def test_a_table_that_was_never_written_is_empty(table: FileTable) -> None:
     assert table.vacuum(0) == 0
 
 
-def test_appended_rows_are_read_without_penstock(table: FileTable, format: str) -> None:
+def test_appended_rows_are_read_without_penstock(table: LakeTable, format: str) -> None:
     assert table.append(pending(table, range(25)), "archive", 0)
     assert table.append(pending(table, range(25, 40)), "archive", 1)
     assert table.exists()
@@ -55,7 +55,7 @@ def test_appended_rows_are_read_without_penstock(table: FileTable, format: str) 
     assert pyarrow_of_files(table) == list(range(40))
 
 
-def test_files_carry_rows_bytes_and_limits_of_positions_and_times(table: FileTable) -> None:
+def test_files_carry_rows_bytes_and_limits_of_positions_and_times(table: LakeTable) -> None:
     table.append(pending(table, range(5, 25), rows_max=10), "archive", 0)
     first, second = sorted(table.files(), key=lambda file: file.minimums["lsn"])
     assert (first.rows, second.rows) == (10, 10)
@@ -66,7 +66,7 @@ def test_files_carry_rows_bytes_and_limits_of_positions_and_times(table: FileTab
     assert "size" not in first.minimums
 
 
-def test_a_version_that_was_written_is_not_written_again(table: FileTable, format: str) -> None:
+def test_a_version_that_was_written_is_not_written_again(table: LakeTable, format: str) -> None:
     assert table.append(pending(table, range(10)), "archive", 7)
     assert not table.append(pending(table, range(10)), "archive", 7)
     assert not table.append(pending(table, range(10)), "archive", 6)
@@ -74,7 +74,7 @@ def test_a_version_that_was_written_is_not_written_again(table: FileTable, forma
     assert lsns_read_without_penstock(table, format) == list(range(20))
 
 
-def test_a_version_without_rows_is_remembered(table: FileTable, format: str) -> None:
+def test_a_version_without_rows_is_remembered(table: LakeTable, format: str) -> None:
     assert table.append([], "archive", 0)
     assert not table.append(pending(table, range(10)), "archive", 0)
     assert table.version_of("archive") == 0
@@ -83,7 +83,7 @@ def test_a_version_without_rows_is_remembered(table: FileTable, format: str) -> 
     assert lsns_read_without_penstock(table, format) == list(range(10))
 
 
-def test_a_version_is_remembered_however_many_others_follow(table: FileTable) -> None:
+def test_a_version_is_remembered_however_many_others_follow(table: LakeTable) -> None:
     table.append([], "long ago", 7)
     # More than lie between two checkpoints of a Delta log.
     for version in range(60):
@@ -92,7 +92,7 @@ def test_a_version_is_remembered_however_many_others_follow(table: FileTable) ->
     assert not table.append(pending(table, range(10)), "long ago", 7)
 
 
-def test_files_that_no_transaction_names_are_seen_by_nobody(table: FileTable, format: str) -> None:
+def test_files_that_no_transaction_names_are_seen_by_nobody(table: LakeTable, format: str) -> None:
     table.append(pending(table, range(10)), "archive", 0)
     orphans = pending(table, range(100, 120), rows_max=10)
     assert lsns_read_without_penstock(table, format) == list(range(10))
@@ -100,13 +100,13 @@ def test_files_that_no_transaction_names_are_seen_by_nobody(table: FileTable, fo
     assert lsns_read_without_penstock(table, format) == list(range(10))
 
 
-def test_young_orphans_are_left_to_their_writer(table: FileTable) -> None:
+def test_young_orphans_are_left_to_their_writer(table: LakeTable) -> None:
     files = pending(table, range(10))
     assert table.vacuum(1) == 0
     assert table.append(files, "archive", 0)
 
 
-def test_rows_from_a_limit_on_are_replaced_in_one_transaction(table: FileTable, format: str) -> None:
+def test_rows_from_a_limit_on_are_replaced_in_one_transaction(table: LakeTable, format: str) -> None:
     table.append(pending(table, range(30), rows_max=10), "refine", 0)
     assert table.replace_where("lsn", 15, table_of(range(15, 18)), "refine", 1)
     assert lsns_read_without_penstock(table, format) == list(range(18))
@@ -114,7 +114,7 @@ def test_rows_from_a_limit_on_are_replaced_in_one_transaction(table: FileTable, 
     assert lsns_read_without_penstock(table, format) == list(range(18))
 
 
-def test_rows_are_replaced_by_time_too(table: FileTable, format: str) -> None:
+def test_rows_are_replaced_by_time_too(table: LakeTable, format: str) -> None:
     table.append(pending(table, range(30), rows_max=10), "refine", 0)
     untouched = {file.path for file in table.files() if file.maximums["lsn"] < 10}
     assert table.replace_where("time", time_of(12), table_of(range(50, 52)), "refine", 1)
@@ -122,12 +122,12 @@ def test_rows_are_replaced_by_time_too(table: FileTable, format: str) -> None:
     assert untouched < {file.path for file in table.files()}
 
 
-def test_replacing_in_an_empty_table_adds(table: FileTable, format: str) -> None:
+def test_replacing_in_an_empty_table_adds(table: LakeTable, format: str) -> None:
     assert table.replace_where("lsn", 0, table_of(range(3)), "refine", 0)
     assert lsns_read_without_penstock(table, format) == [0, 1, 2]
 
 
-def test_compaction_keeps_the_rows_and_makes_few_files(table: FileTable, format: str) -> None:
+def test_compaction_keeps_the_rows_and_makes_few_files(table: LakeTable, format: str) -> None:
     for version in range(6):
         table.append(pending(table, range(version * 10, version * 10 + 10)), "archive", version)
     rows = pa.concat_tables([pa.parquet.read_table(file.path) for file in table.files()]).sort_by("lsn")
@@ -138,7 +138,7 @@ def test_compaction_keeps_the_rows_and_makes_few_files(table: FileTable, format:
     assert table.compact(10_000_000) == (1, 1)
 
 
-def test_compaction_leaves_files_that_are_large_enough(table: FileTable) -> None:
+def test_compaction_leaves_files_that_are_large_enough(table: LakeTable) -> None:
     table.append(pending(table, range(40), rows_max=10), "archive", 0)
     smallest = min(file.bytes for file in table.files())
     assert table.compact(smallest) == (4, 4)
@@ -149,7 +149,7 @@ def test_compaction_leaves_files_that_are_large_enough(table: FileTable) -> None
     assert spans == [(0, 19), (20, 39)]
 
 
-def test_retention_removes_whole_files_only(table: FileTable, format: str) -> None:
+def test_retention_removes_whole_files_only(table: LakeTable, format: str) -> None:
     table.append(pending(table, range(30), rows_max=10), "archive", 0)
     assert table.delete_files(wholly_below("lsn", 9)) == 0
     assert table.delete_files(wholly_below("lsn", 10)) == 1
@@ -159,7 +159,7 @@ def test_retention_removes_whole_files_only(table: FileTable, format: str) -> No
     assert table.version_of("archive") == 0
 
 
-def test_vacuum_removes_what_was_replaced_once_it_is_old(table: FileTable, format: str) -> None:
+def test_vacuum_removes_what_was_replaced_once_it_is_old(table: LakeTable, format: str) -> None:
     table.append(pending(table, range(30), rows_max=10), "archive", 0)
     table.compact(10_000_000)
     assert table.vacuum(1) == 0
@@ -170,7 +170,7 @@ def test_vacuum_removes_what_was_replaced_once_it_is_old(table: FileTable, forma
     assert len([path for path in files if path.stat().st_size > 0 and path.suffix != ".json"]) == 1
 
 
-def test_a_second_opening_sees_what_the_first_wrote(tmp_path: Path, table: FileTable, format: str) -> None:
+def test_a_second_opening_sees_what_the_first_wrote(tmp_path: Path, table: LakeTable, format: str) -> None:
     table.append(pending(table, range(10)), "archive", 3)
     again = Lake(tmp_path / "lake").table("bronze")
     assert again.version_of("archive") == 3
@@ -180,7 +180,7 @@ def test_a_second_opening_sees_what_the_first_wrote(tmp_path: Path, table: FileT
     assert lsns_read_without_penstock(table, format) == list(range(20))
 
 
-def test_two_rewriters_do_not_both_keep_the_rows(tmp_path: Path, table: FileTable, format: str) -> None:
+def test_two_rewriters_do_not_both_keep_the_rows(tmp_path: Path, table: LakeTable, format: str) -> None:
     table.append(pending(table, range(20), rows_max=10), "archive", 0)
 
     class Slow(type(table)):  # type: ignore[misc]
@@ -201,7 +201,7 @@ def test_two_rewriters_do_not_both_keep_the_rows(tmp_path: Path, table: FileTabl
     assert lsns_read_without_penstock(table, format) == list(range(12))
 
 
-def test_appending_goes_on_while_others_compact(table: FileTable, format: str) -> None:
+def test_appending_goes_on_while_others_compact(table: LakeTable, format: str) -> None:
     table.append(pending(table, range(20), rows_max=10), "archive", 0)
     files = pending(table, range(20, 30))
     table.compact(10_000_000)
@@ -209,7 +209,7 @@ def test_appending_goes_on_while_others_compact(table: FileTable, format: str) -
     assert lsns_read_without_penstock(table, format) == list(range(30))
 
 
-def test_a_table_of_an_older_version_takes_columns_that_came_later(table: FileTable, format: str) -> None:
+def test_a_table_of_an_older_version_takes_columns_that_came_later(table: LakeTable, format: str) -> None:
     older = type(table)(table.folder, pa.schema([field for field in EVENTS if field.name != "problem"]))
     rows = batch_of(range(5)).drop_columns(["problem"])
     older.append(write_batches(older.folder, iter([rows]), rows.schema, "test"), "archive", 0)
@@ -221,7 +221,7 @@ def test_a_table_of_an_older_version_takes_columns_that_came_later(table: FileTa
         assert PlainDeltaTable(table.folder).to_pyarrow_table().column_names == EVENTS.names
 
 
-def test_files_are_not_committed_twice_under_two_names(table: FileTable) -> None:
+def test_files_are_not_committed_twice_under_two_names(table: LakeTable) -> None:
     files = pending(table, range(10))
     table.append(files, "archive", 0)
     with pytest.raises(LakeError):

@@ -10,12 +10,12 @@ import pytest
 
 from penstock.pipeline.archive import end_of
 from penstock.pipeline.lake import durable, half_batch
-from penstock.pipeline.lake.file_table import FileTable, older_files
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.lake.sink import SinkOptions, Written, commit_rows
 from penstock.pipeline.lake.staging import file_as_text
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table import LakeTable, older_files
+from penstock.pipeline.lake.table_file import LakeError
 from tests.pipeline.lake.tables import lsns_read_without_penstock, pending, pyarrow_of_files
 
 
@@ -29,7 +29,7 @@ def commit(lake: Lake, version: int, bronze: range, poison: range = range(0)) ->
     commit_rows(SinkOptions(str(lake.path), None, None), [written], "query", version)
 
 
-def staged(table: FileTable, lsns: range) -> list[str]:
+def staged(table: LakeTable, lsns: range) -> list[str]:
     return [file_as_text(file) for file in pending(table, lsns)]
 
 

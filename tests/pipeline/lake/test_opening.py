@@ -12,7 +12,7 @@ from penstock.pipeline.jobs.job import Job
 from penstock.pipeline.jobs.maintain import maintain
 from penstock.pipeline.jobs.refine import refine
 from penstock.pipeline.lake.opening import Lake, open_lake
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 
 
 def test_a_new_lake_is_delta_unless_asked_otherwise(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from penstock.pipeline.columns import EVENTS
 from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.file_table import FileTable
 from penstock.pipeline.lake.opening import Lake
+from penstock.pipeline.lake.table import LakeTable
 from tests.pipeline.lake.tables import batch_of, lsns_read_without_penstock, pending, pyarrow_of_files, wholly_below
 
 STEPS = ("make_folder", "replace_json", "create_json", "move", "remove")
@@ -61,28 +61,28 @@ def format(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def append(table: FileTable) -> None:
+def append(table: LakeTable) -> None:
     table.append(pending(table, range(20, 40), rows_max=10), "archive", 1)
 
 
-def replace(table: FileTable) -> None:
+def replace(table: LakeTable) -> None:
     table.replace_where("lsn", 15, pa.Table.from_batches([batch_of(range(15, 40))], EVENTS), "archive", 1)
 
 
-def compact(table: FileTable) -> None:
+def compact(table: LakeTable) -> None:
     table.compact(10_000_000)
 
 
-def delete(table: FileTable) -> None:
+def delete(table: LakeTable) -> None:
     table.delete_files(wholly_below("lsn", 10))
 
 
-def vacuum(table: FileTable) -> None:
+def vacuum(table: LakeTable) -> None:
     table.compact(10_000_000)
     table.vacuum(0)
 
 
-CHANGES: dict[str, tuple[Callable[[FileTable], None], list[int]]] = {
+CHANGES: dict[str, tuple[Callable[[LakeTable], None], list[int]]] = {
     "append": (append, list(range(40))),
     "replace": (replace, list(range(40))),
     "compact": (compact, list(range(20))),

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.pipeline.columns import EVENTS
-from penstock.pipeline.lake.file_table import FileTable
 from penstock.pipeline.lake.opening import Lake
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table import LakeTable
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.lake.writing import write_batches
 from penstock.pipeline.refine import progress
 from penstock.pipeline.refine.life_columns import LIVES
@@ -108,9 +108,9 @@ def crash_points() -> Iterator[tuple[Any, str]]:
 
     yield progress, "plan"
     yield refine_step, "write_lives"
-    yield FileTable, "append"
+    yield LakeTable, "append"
     yield progress, "keep_open_lives"
-    yield FileTable, "replace_where"
+    yield LakeTable, "replace_where"
     yield progress, "finish"
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("deltalake", reason="needs the lake: pip install 'penstock[p
 
 from penstock.pipeline.jobs.report import report as command
 from penstock.pipeline.lake.opening import open_lake
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.report.minute_rows import read_span
 from penstock.pipeline.report.page import html_page
 from penstock.pipeline.report.report import report

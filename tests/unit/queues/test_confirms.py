@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.server.channel.confirms import ConfirmLedger, ConfirmSink
+from penstock.server.channel.confirms import ConfirmLedger
 
 ACK, NACK = True, False
 
 
-class Sink(ConfirmSink):
+class Sink:
     """Counts how often it is told that there is something to flush."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ def sink() -> Sink:
 
 @pytest.fixture
 def ledger(sink: Sink) -> ConfirmLedger:
-    return ConfirmLedger(sink)
+    return ConfirmLedger(sink.confirms_ready)
 
 
 def test_nothing_is_reported_before_anything_is_settled(ledger: ConfirmLedger, sink: Sink) -> None:

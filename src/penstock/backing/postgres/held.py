@@ -31,7 +31,7 @@ from typing import Final, final
 
 from penstock import limits
 from penstock.backing.postgres.envelopes import PgEnvelopes
-from penstock.backing.postgres.link import PgDoor, PgReceiver, TakenRow
+from penstock.backing.postgres.link import PgDoor, TakenRow
 from penstock.backing.postgres.looks import PgLooks
 from penstock.backing.postgres.past import PgPast
 from penstock.backing.postgres.window import PgWindow
@@ -47,7 +47,7 @@ LAST_S: Final = 2.0
 
 
 @final
-class PgHeld(PgReceiver):
+class PgHeld:
     """Of one queue, on one node."""
 
     def __init__(self, envelopes: PgEnvelopes, clock: Clock) -> None:
@@ -88,17 +88,20 @@ class PgHeld(PgReceiver):
         return len(self.pending) < limits.PG_PENDING_MESSAGES_MAX and self.pending_bytes < limits.PG_PENDING_BYTES_MAX
 
     def is_wanted(self) -> bool:
+        """Whether somebody would take a message now, and there is room for it."""
         return self._is_low() and self.has_room() and (self.takers is None or self.takers())
 
     def _is_low(self) -> bool:
         return len(self.window) <= self._came_count // 4
 
     def refill_count(self) -> int:
+        """How many messages to reserve at once, by their size and by how fast they were taken so far."""
         if not self._bytes_mean:
             return min(self._refill_count, limits.PG_REFILL_UNKNOWN)
         return max(1, min(self._refill_count, limits.PG_REFILL_BYTES_MAX // self._bytes_mean))
 
     def refill_floor(self) -> int:
+        """Nothing that is ready has a lower id, as far as is known; 0 = look at everything."""
         now_s = self._clock.monotonic_s()
         floor = self._floor.value(now_s)
         if not floor:
@@ -106,6 +109,7 @@ class PgHeld(PgReceiver):
         return floor
 
     def rows_came(self, rows: Sequence[TakenRow], asked: int) -> None:
+        """Rows were reserved for this node, in the order of their ids; `asked`: how many it would have taken."""
         if len(rows) < asked:
             # Not more of them stand behind.
             self._floor.look_at_all()
@@ -135,6 +139,7 @@ class PgHeld(PgReceiver):
         self.arrived_count += len(rows)
 
     def numbers_came(self, rows: Sequence[TakenRow]) -> None:
+        """Rows that were asked for by number were reserved for this node."""
         self._numbered_s = self._clock.monotonic_s()
         for row in rows:
             if row[0] not in self.window and row[0] not in self.pending:
@@ -142,9 +147,11 @@ class PgHeld(PgReceiver):
                 self.past.reserved(row[0], row[1])
 
     def is_looked_for(self) -> bool:
+        """Whether a browser has come to the end, and is to be told when something may be ready."""
         return self.is_browser_waiting
 
     def may_be_ready(self) -> None:
+        """Something was put, or counted."""
         if self.is_browser_waiting:
             self.looks.forget()
             self._tell_browsers()
@@ -161,12 +168,15 @@ class PgHeld(PgReceiver):
         self.arrived_count += 1
 
     def held_ids(self) -> list[int]:
+        """Ids of all rows that the queue believes to be reserved for it."""
         return [*self.pending, *self._numbered, *[seq_id for seq_id, _, _ in self.window.items()]]
 
     def link_lost(self) -> None:
+        """The connection that reserves was lost: what was not handed out yet may be somebody else's soon."""
         self.give_window_back()
 
     def tick(self) -> None:
+        """Called about twice a second."""
         now_s = self._clock.monotonic_s()
         if len(self.window) and (now_s - self._taken_s > IDLE_S or now_s - self._came_s > LAST_S):
             self._refill_count = max(1, min(self._taken_count, limits.PG_REFILL_MESSAGES_MAX))

@@ -5,7 +5,7 @@ implements it does the I/O (`server.pg_link` on the event loop; the contract sui
 stays synchronous.
 
 Life of the data: everything is posted. A call returns at once, and its result comes later, on the queue's own thread,
-to the `PgReceiver` or to the function that was given; a door that answers at once calls it before it returns.
+to the `PgHeld` or to the function that was given; a door that answers at once calls it before it returns.
 
 Invariants
   1. `done` of a put is called once: with the ids, in order, after COMMIT; with None when the rows are not there, or
@@ -25,9 +25,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.backing.backing_queue import Answered, Purged
 from penstock.errors import ChannelException
+
+if TYPE_CHECKING:
+    from penstock.backing.postgres.held import PgHeld
 
 # A row to be put: payload, exchange, routing key, properties, expiry in wall-clock ms (-1 = never), deliveries so far.
 PutRow = tuple[bytes, str, str, bytes, int, int]
@@ -50,50 +54,6 @@ class PgUnavailable(ChannelException):
 def unavailable(queue: str, why: str) -> PgUnavailable:
     """Short: a reply text has 255 octets."""
     return PgUnavailable(f"queue '{queue}' is in PostgreSQL, which cannot be asked now; try again later ({why})")
-
-
-class PgReceiver(ABC):
-    """The queue's side: what a door asks it, and tells it."""
-
-    @abstractmethod
-    def is_wanted(self) -> bool:
-        """Whether somebody would take a message now, and there is room for it."""
-
-    @abstractmethod
-    def refill_count(self) -> int:
-        """How many messages to reserve at once, by their size and by how fast they were taken so far."""
-
-    @abstractmethod
-    def refill_floor(self) -> int:
-        """Nothing that is ready has a lower id, as far as is known; 0 = look at everything."""
-
-    @abstractmethod
-    def rows_came(self, rows: Sequence[TakenRow], asked: int) -> None:
-        """Rows were reserved for this node, in the order of their ids; `asked`: how many it would have taken."""
-
-    @abstractmethod
-    def numbers_came(self, rows: Sequence[TakenRow]) -> None:
-        """Rows that were asked for by number were reserved for this node."""
-
-    @abstractmethod
-    def is_looked_for(self) -> bool:
-        """Whether a browser has come to the end, and is to be told when something may be ready."""
-
-    @abstractmethod
-    def may_be_ready(self) -> None:
-        """Something was put, or counted."""
-
-    @abstractmethod
-    def held_ids(self) -> list[int]:
-        """Ids of all rows that the queue believes to be reserved for it."""
-
-    @abstractmethod
-    def link_lost(self) -> None:
-        """The connection that reserves was lost: what was not handed out yet may be somebody else's soon."""
-
-    @abstractmethod
-    def tick(self) -> None:
-        """Called about twice a second."""
 
 
 class PgDoor(ABC):
@@ -186,7 +146,7 @@ class PgLink(ABC):
         """Whether the database can be asked, as far as is known."""
 
     @abstractmethod
-    def open(self, name: str, is_new: bool, receiver: PgReceiver, run: Callable[[Callable[[], None]], None]) -> PgDoor:
+    def open(self, name: str, is_new: bool, receiver: PgHeld, run: Callable[[Callable[[], None]], None]) -> PgDoor:
         """The door to the queue of this name in the database. PgUnavailable for a new one while the link is down.
 
         Whoever opens a new one has it made (`PgDoor.make`). `run` runs a function in the queue's context, or drops it

@@ -48,7 +48,7 @@ def said() -> Iterator[None]:
     """Every error that has a text for people becomes a line that says what to do, and exit code 1."""
     try:
         from penstock.history.log import HistoryError
-        from penstock.pipeline.lake.table import LakeError
+        from penstock.pipeline.lake.table_file import LakeError
         from penstock.pipeline.publishing.selection import SelectionError
         from penstock.pipeline.sink.options import SinkError
         from penstock.pipeline.source.options import OptionError

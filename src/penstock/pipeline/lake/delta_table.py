@@ -28,9 +28,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.file_table import Change, FileTable, Snapshot, conflict, relative
 from penstock.pipeline.lake.statistics import as_statistic
-from penstock.pipeline.lake.table import LakeError, NewFile, TableFile
+from penstock.pipeline.lake.table import Change, LakeTable, Snapshot, conflict, relative
+from penstock.pipeline.lake.table_file import LakeError, NewFile, TableFile
 
 _REWRITES: Final = "penstock-rewrites"
 _CONFIGURATION: Final = {
@@ -41,7 +41,7 @@ _CONFIGURATION: Final = {
 }
 
 
-class DeltaTable(FileTable):
+class DeltaTable(LakeTable):
     """A table whose list of files is a Delta log."""
 
     def exists(self) -> bool:

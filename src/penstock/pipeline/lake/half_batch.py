@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock.pipeline.columns import EVENTS
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.opening import Lake
-from penstock.pipeline.lake.table import NewFile
+from penstock.pipeline.lake.table_file import NewFile
 
 
 def note(lake: Lake, application: str, version: int, files: Sequence[NewFile]) -> None:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from penstock.pipeline.columns import EVENTS
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.delta_table import DeltaTable
-from penstock.pipeline.lake.file_table import FileTable
 from penstock.pipeline.lake.parquet_table import ParquetTable
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table import LakeTable
+from penstock.pipeline.lake.table_file import LakeError
 
 LakeFormat = Literal["delta", "parquet"]
 FORMATS: Final[tuple[LakeFormat, ...]] = ("delta", "parquet")
@@ -63,7 +63,7 @@ class Lake:
         """Of the log whose events are here; empty as long as there are none."""
         return str((self._read() or {}).get("log_id", ""))
 
-    def table(self, name: str, schema: pa.Schema | None = None) -> FileTable:
+    def table(self, name: str, schema: pa.Schema | None = None) -> LakeTable:
         """A table by its name. The schema is that of a table which is not there yet; bronze and poison have theirs."""
         if name not in TABLES:
             raise LakeError(f"a lake has the tables {', '.join(TABLES)}, not {name!r}")

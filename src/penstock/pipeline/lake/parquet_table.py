@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.pipeline.lake import durable
-from penstock.pipeline.lake.file_table import Change, FileTable, Snapshot, conflict, older_files, relative
-from penstock.pipeline.lake.table import LakeError, TableFile
+from penstock.pipeline.lake.table import Change, LakeTable, Snapshot, conflict, older_files, relative
+from penstock.pipeline.lake.table_file import LakeError, TableFile
 
 _FORMAT: Final = 1
 
 
-class ParquetTable(FileTable):
+class ParquetTable(LakeTable):
     """A table whose list of files is a manifest, and at the same time the folder itself."""
 
     def exists(self) -> bool:

@@ -29,7 +29,7 @@ from penstock.pipeline.lake import half_batch
 from penstock.pipeline.lake.opening import Lake, lake_folder
 from penstock.pipeline.lake.reading import largest
 from penstock.pipeline.lake.staging import file_as_text, file_of_text
-from penstock.pipeline.lake.table import LakeError, NewFile
+from penstock.pipeline.lake.table_file import LakeError, NewFile
 from penstock.pipeline.lake.writing import PendingRows
 from penstock.pipeline.source.log_read import LogTask, decoded
 from penstock.pipeline.source.options import read_options

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from penstock.pipeline.lake.table import NewFile
+from penstock.pipeline.lake.table_file import NewFile
 
 
 def file_as_text(file: NewFile) -> str:

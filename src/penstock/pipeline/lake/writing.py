@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from penstock.pipeline.lake.durable import make_folder, sync_file, sync_folder
 from penstock.pipeline.lake.statistics import has_statistics, statistics_of
-from penstock.pipeline.lake.table import LakeError, NewFile
+from penstock.pipeline.lake.table_file import LakeError, NewFile
 
 PENDING: Final = "_pending"
 ROWS_MAX: Final = 4_000_000

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.pipeline.columns import EVENTS, KINDS
 from penstock.pipeline.lake.opening import Lake, open_lake
 from penstock.pipeline.lake.reading import Limits, read_table
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.refine.life_columns import LIVES, OUTCOMES
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.opening import Lake
-from penstock.pipeline.lake.table import LakeError, NewFile
+from penstock.pipeline.lake.table_file import LakeError, NewFile
 
 APPLICATION: Final = "refine"
 

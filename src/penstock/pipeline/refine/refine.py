@@ -17,7 +17,7 @@ from penstock.pipeline import defaults
 from penstock.pipeline.lake import durable
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.reading import largest
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.refine import progress
 
 if TYPE_CHECKING:

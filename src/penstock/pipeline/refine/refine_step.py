@@ -29,7 +29,7 @@ from penstock.pipeline.columns import EVENTS
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.reading import read_table
 from penstock.pipeline.lake.staging import file_as_text, file_of_text
-from penstock.pipeline.lake.table import NewFile
+from penstock.pipeline.lake.table_file import NewFile
 from penstock.pipeline.lake.writing import PendingRows, conform
 from penstock.pipeline.refine import lives, minutes, progress
 from penstock.pipeline.refine.life_columns import LIVES, OPEN_LIVES

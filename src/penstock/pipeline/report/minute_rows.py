@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from penstock.pipeline.lake.opening import Lake
 from penstock.pipeline.lake.statistics import may_hold
-from penstock.pipeline.lake.table import LakeError
+from penstock.pipeline.lake.table_file import LakeError
 from penstock.pipeline.publishing.selection import COMPANIONS
 from penstock.pipeline.refine.minute_columns import MINUTES, OUTCOME_COUNTS
 

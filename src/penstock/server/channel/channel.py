@@ -17,7 +17,7 @@ from penstock.broker.vhost.direct_reply import ReplyReceiver
 from penstock.errors import ChannelException, frame_error, precondition_failed, unexpected_frame
 from penstock.message import FRAME_END, Entry, Envelope
 from penstock.server.channel.ack_timeouts import AckTimeouts
-from penstock.server.channel.confirms import ConfirmLedger, ConfirmSink
+from penstock.server.channel.confirms import ConfirmLedger
 from penstock.server.channel.delivery import DeliveryEncoder
 from penstock.server.channel.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.channel.queue_consumer import QueueConsumer
@@ -35,7 +35,7 @@ EXPECT_HEADER = 1
 EXPECT_BODY = 2
 
 
-class Channel(ConfirmSink, ReplyReceiver):
+class Channel(ReplyReceiver):
     """One open channel."""
 
     def __init__(self, connection: Connection, number: int) -> None:
@@ -111,9 +111,6 @@ class Channel(ConfirmSink, ReplyReceiver):
         """An unroutable mandatory message goes back."""
         self.send(methods.BasicReturn(312, "NO_ROUTE", envelope.exchange, envelope.routing_key))
         self.connection.send_content(self.number, envelope.properties, body)
-
-    def confirms_ready(self) -> None:
-        self.connection.confirms_ready(self)
 
     def flush_confirms(self) -> None:
         """Send the acks and nacks that are due; later, if a test has asked for that."""

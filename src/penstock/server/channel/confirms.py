@@ -15,19 +15,11 @@ Nothing survives a crash: clients repeat what was not confirmed. It does not enc
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from typing import final
 
 from penstock.message import ConfirmToken
-
-
-class ConfirmSink(ABC):
-    """Is told when a ledger has something to flush; the channel."""
-
-    @abstractmethod
-    def confirms_ready(self) -> None:
-        """`ConfirmLedger.flush` has something to say."""
 
 
 @final
@@ -61,10 +53,11 @@ class PublishedRun(ConfirmToken):
 class ConfirmLedger:
     """The confirms of one channel."""
 
-    __slots__ = ("_next", "_open", "_ready", "_sink")
+    __slots__ = ("_next", "_open", "_ready", "_when_ready")
 
-    def __init__(self, sink: ConfirmSink) -> None:
-        self._sink = sink
+    def __init__(self, when_ready: Callable[[], None]) -> None:
+        # Called when `flush` has something to say, once until it was asked.
+        self._when_ready = when_ready
         # The number of the next publish.
         self._next = 1
         # Runs in the order of publishing; settled ones leave when they reach the left end.
@@ -81,7 +74,7 @@ class ConfirmLedger:
 
     def settled(self, run: PublishedRun) -> None:
         if not self._ready:
-            self._sink.confirms_ready()
+            self._when_ready()
         self._ready.append(run)
 
     def unsettled_count(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.errors import channel_error, precondition_failed
@@ -43,7 +44,7 @@ def confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
     if channel.transaction is not None:
         raise precondition_failed("cannot switch from tx to confirm mode")
     if channel.confirms is None:
-        channel.confirms = ConfirmLedger(channel)
+        channel.confirms = ConfirmLedger(partial(channel.connection.confirms_ready, channel))
     if not method.no_wait:
         channel.send(methods.ConfirmSelectOk())
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.backing.backing_queue import Answered, Purged
-from penstock.backing.postgres.link import Looked, PgDoor, PgReceiver, PutDone, PutRow, TakenRow, unavailable
+from penstock.backing.postgres.held import PgHeld
+from penstock.backing.postgres.link import Looked, PgDoor, PutDone, PutRow, TakenRow, unavailable
 from penstock.call_all import call_all
 from penstock.errors import ChannelException
 from penstock.pg.participant import Participant
@@ -34,7 +35,7 @@ SAYS_AFTER_S = 0.02
 class ServerDoor(PgDoor):
     """One queue in the database, seen from this node."""
 
-    def __init__(self, link: ServerPgLink, name: str, queue_id: int, receiver: PgReceiver, run: Run) -> None:
+    def __init__(self, link: ServerPgLink, name: str, queue_id: int, receiver: PgHeld, run: Run) -> None:
         self._link = link
         self.name = name
         # 0: not known.

@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 
 from penstock import limits
-from penstock.backing.postgres.link import PgDoor, PgLink, PgReceiver, unavailable
+from penstock.backing.postgres.held import PgHeld
+from penstock.backing.postgres.link import PgDoor, PgLink, unavailable
 from penstock.errors import ChannelException, StartupError
 from penstock.pg import install as schemas
 from penstock.pg.statements import Statements
@@ -135,7 +136,7 @@ class ServerPgLink(PgLink):
 
     # --- queues ---------------------------------------------------------------------------------------
 
-    def open(self, name: str, is_new: bool, receiver: PgReceiver, run: Run) -> PgDoor:
+    def open(self, name: str, is_new: bool, receiver: PgHeld, run: Run) -> PgDoor:
         assert name not in self.doors, "a queue is opened once"
         if is_new:
             self._require_up(name)

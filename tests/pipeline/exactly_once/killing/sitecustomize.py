@@ -98,8 +98,8 @@ def of_sink(module: Any) -> None:
 
 
 def of_tables(module: Any) -> None:
-    kill_at(module.FileTable, "append", "before bronze", "after bronze", is_table("bronze"))
-    kill_at(module.FileTable, "append", "before poison", "after poison", is_table("poison"))
+    kill_at(module.LakeTable, "append", "before bronze", "after bronze", is_table("bronze"))
+    kill_at(module.LakeTable, "append", "before poison", "after poison", is_table("poison"))
 
 
 def of_disk(module: Any) -> None:
@@ -115,7 +115,7 @@ class Installer:
         "penstock.pipeline.source.log_stream": of_source,
         "penstock.pipeline.lake.writing": of_files,
         "penstock.pipeline.lake.sink": of_sink,
-        "penstock.pipeline.lake.file_table": of_tables,
+        "penstock.pipeline.lake.table": of_tables,
         "penstock.pipeline.lake.durable": of_disk,
     }
 
