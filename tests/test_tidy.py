@@ -26,6 +26,7 @@ from tests.tidy_rules import (
     memoryviews,
     nested_classes,
     open_signatures,
+    outside_codes,
     prints,
     protocols,
     skips_without_reason,
@@ -180,6 +181,12 @@ def test_nothing_is_left_for_later_in_the_code() -> None:
     assert_nothing_found(leftovers, text_files(), "Do it, or open an issue and take the remark out.")
 
 
+def test_rules_are_said_in_words() -> None:
+    assert_nothing_found(
+        outside_codes, text_files(), "Say the rule in words; docs/lineage.md says where ideas come from."
+    )
+
+
 def test_nothing_names_a_path_of_one_machine() -> None:
     assert_nothing_found(machine_paths, text_files(), "Use a path inside the repo, a temporary folder or a variable.")
 
@@ -241,6 +248,7 @@ FORBIDDEN: list[tuple[Rule, str]] = [
     (leftovers, "# TO" + "DO: later\n"),
     (machine_paths, "path = '/ro" + "ot/x'\n"),
     (machine_paths, "see /ho" + "me/someone/x\n"),
+    (outside_codes, "requeue (V" + "Q-9)"),
     (prints, "def f():\n    print('x')\n"),
     (assertion_free_tests, "def test_a():\n    f()\n"),
     (assertion_free_tests, "class TestA:\n    async def test_a(self):\n        await f()\n"),

@@ -1,4 +1,4 @@
-"""The queue's own context (seed 003): what comes from elsewhere goes through the callback, in order, and not too late.
+"""The queue's own context: what comes from elsewhere goes through the callback, in order, and not too late.
 
 The general part, for every backing, is in test_life; a broker's end of the callback in tests/unit/broker. Here are the
 callbacks that the variable queue really has: the fate of a batch, and file handles that are asked back.

@@ -75,7 +75,6 @@ def test_requeue_neither_loses_nor_repeats_a_confirm(
 
 
 def test_purge_gives_the_confirms_that_are_owed_once(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-11"""
     props = confirming()
     backing.publish(b"a", b"b", props=props)
     bq.purge()
@@ -94,7 +93,6 @@ def test_an_ack_before_the_confirm_does_not_lose_it(backing: OpenBacking, bq: Ba
 
 @pytest.mark.parametrize("verb", ["fetch", "drop", "dropwhile"])
 def test_a_run_that_was_taken_without_ack_is_confirmed(backing: OpenBacking, bq: BackingQueue, verb: str) -> None:
-    """VE-13"""
     props = confirming()
     backing.publish(b"a", b"b", props=props)
     if verb == "fetch":

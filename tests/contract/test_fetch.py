@@ -64,7 +64,6 @@ def test_the_first_message_always_passes_and_alone_when_it_is_too_large(
 
 
 def test_empty_bodies_fit_into_no_bytes(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-25"""
     first = backing.publish(b"", b"", b"x", b"")
     sizes = []
     while not bq.is_empty():
@@ -84,7 +83,6 @@ def test_what_did_not_fit_is_next_and_in_order(backing: OpenBacking, bq: Backing
 
 
 def test_messages_fetched_with_ack_are_pending(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-24"""
     first = backing.publish(b"a", b"bb", b"ccc")
     backing.take(2)
     assert (len(bq), bq.depth(), bq.ready_bytes(), bq.pending_bytes()) == (1, 3, 3, 3)

@@ -30,7 +30,6 @@ def test_drop_without_ack_removes_the_head(backing: OpenBacking, bq: BackingQueu
 
 
 def test_drop_takes_one_message_also_when_bodies_are_empty(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-25"""
     first = backing.publish(b"", b"", b"")
     bq.drop(False)
     bq.drop(True)
@@ -55,7 +54,6 @@ def test_dropwhile_keeps_everything_when_the_head_does_not_match(backing: OpenBa
 
 
 def test_dropwhile_can_drop_everything_that_is_ready_and_nothing_else(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-7, for any implementation"""
     backing.publish_expiring(*range(50))
     backing.take(10)
     bq.requeue([seq_id for seq_id, _ in backing.pending()[::2]])
@@ -109,7 +107,6 @@ def test_fetchwhile_shows_each_message_and_makes_it_pending(backing: OpenBacking
 
 
 def test_requeueing_what_fetchwhile_took_restores_the_order(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-9"""
     backing.publish_expiring(10, 10, 10, 30, 10)
     before = backing.ready()
     taken: list[int] = []
@@ -140,7 +137,7 @@ def test_fetchwhile_goes_through_requeued_and_fresh_messages_in_order(backing: O
 def test_the_first_that_stays_is_kept_also_when_its_body_is_empty(
     backing: OpenBacking, bq: BackingQueue, pending: bool
 ) -> None:
-    """VE-25: an empty body fits into any bound of bytes."""
+    """An empty body fits into any bound of bytes."""
     for expiry_ms in (1, 2, 3):
         backing.publish(b"", props=MessageProps(expiry_ms))
     first = backing.ready()[0][0]

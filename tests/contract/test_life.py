@@ -137,7 +137,7 @@ def check_recovered(backing: OpenBacking, model: BackingModel, clean: bool) -> N
 
 
 def test_a_clean_restart_brings_back_what_is_persistent(backing: OpenBacking) -> None:
-    """VE-14. An implementation that keeps nothing comes back empty."""
+    """An implementation that keeps nothing comes back empty."""
     model = fill(backing)
     backing.restart()
     check_recovered(backing, model, clean=True)

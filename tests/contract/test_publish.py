@@ -72,7 +72,6 @@ def test_bodies_may_be_any_sequence(backing: OpenBacking, bq: BackingQueue, bodi
 
 
 def test_a_run_that_was_seen_before_is_redelivered_at_its_first_fetch(backing: OpenBacking) -> None:
-    """VE-15"""
     backing.publish(b"seen", b"seen too", delivered=True)
     assert [redelivered for _, _, redelivered in backing.take(2)] == [True, True]
 
@@ -139,7 +138,6 @@ def test_discard_holds_nothing_and_leaves_the_token_to_the_caller(backing: OpenB
 
 @pytest.mark.parametrize("ack_required", [False, True], ids=["no ack", "ack"])
 def test_an_empty_body_is_a_message(backing: OpenBacking, bq: BackingQueue, ack_required: bool) -> None:
-    """VE-25"""
     first = backing.publish(b"", b"x", b"")
     assert (len(bq), bq.ready_bytes()) == (3, 1)
     assert backing.take(3, ack_required) == [(first, b"", False), (first + 1, b"x", False), (first + 2, b"", False)]
@@ -151,7 +149,7 @@ def test_an_empty_body_is_a_message(backing: OpenBacking, bq: BackingQueue, ack_
 
 @pytest.mark.parametrize("size", [1, 4_095, 4_096, 4_097, 200_000])
 def test_bodies_of_any_size_come_back_whole(backing: OpenBacking, bq: BackingQueue, size: int) -> None:
-    """VE-25: sizes around the one below which a body is embedded in an index."""
+    """Sizes around the one below which a body is embedded in an index."""
     payload = bytes(index % 251 for index in range(size))
     first = backing.publish(payload, payload[:-1])
     assert bq.ready_bytes() == 2 * size - 1

@@ -21,7 +21,6 @@ def test_ack_forgets_pending_messages(backing: OpenBacking, bq: BackingQueue) ->
 
 
 def test_ack_takes_ids_in_any_order_and_repeated(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-23"""
     first = backing.publish(b"a", b"b", b"c", b"d")
     backing.take(4)
     assert bq.ack([first + 3, first, first + 3, first, first + 1]) == 3
@@ -77,7 +76,6 @@ def test_requeue_puts_messages_back_at_their_positions_in_any_order(
 
 
 def test_requeue_of_everything_when_nothing_is_ready(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-3"""
     first = backing.publish(b"a", b"b", b"c")
     backing.take(3)
     assert bq.is_empty()
@@ -88,7 +86,6 @@ def test_requeue_of_everything_when_nothing_is_ready(backing: OpenBacking, bq: B
 
 
 def test_requeue_skips_ids_that_are_not_pending(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-4"""
     first = backing.publish(b"a", b"b", b"c", b"d", b"e")
     backing.take(4)
     bq.ack([first])

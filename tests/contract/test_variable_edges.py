@@ -1,4 +1,4 @@
-"""Edge cases of the variable queue, one test each: what comes back, what is dropped and purged (VE-1 … VE-14)."""
+"""Edge cases of the variable queue, one test each: what comes back, what is dropped and purged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def delta_with_holes(house: VariableHouse) -> None:
 
 
 def test_a_message_that_comes_back_into_the_range_of_the_delta_is_counted_and_read_once(house: VariableHouse) -> None:
-    """VE-1"""
     delta_with_holes(house)
     zones = house.queue.zones
     start, end, count = zones.delta_start, zones.delta_end, zones.delta_count
@@ -44,7 +43,7 @@ def test_a_message_that_comes_back_into_the_range_of_the_delta_is_counted_and_re
 
 
 def test_messages_that_come_back_around_the_delta_extend_it_without_holes_in_the_order(house: VariableHouse) -> None:
-    """VE-1, at the ends of the range."""
+    """At the ends of the range."""
     delta_with_holes(house)
     for seq_id in (9, 16, 5, 8, 6, 15, 7):
         requeue(house.queue, seq_id)
@@ -53,7 +52,7 @@ def test_messages_that_come_back_around_the_delta_extend_it_without_holes_in_the
 
 
 def test_a_message_that_comes_back_before_q3_is_the_next_one_and_is_not_read_before(house: VariableHouse) -> None:
-    """VE-2, C-15: it is loaded at delivery."""
+    """It is loaded at delivery."""
     house.numbered(0, 9)
     house.fetch(3)
     house.queue.pending.evict(3)
@@ -70,7 +69,6 @@ def test_a_message_that_comes_back_before_q3_is_the_next_one_and_is_not_read_bef
 
 
 def test_messages_that_come_back_to_a_queue_without_anything_on_disk_go_to_q4(house: VariableHouse) -> None:
-    """VE-3"""
     house.numbered(0, 5)
     house.fetch(4)
     requeue(house.queue, 0, 1, 2, 3)
@@ -79,7 +77,6 @@ def test_messages_that_come_back_to_a_queue_without_anything_on_disk_go_to_q4(ho
 
 
 def test_unknown_ids_among_those_that_come_back_are_skipped(house: VariableHouse) -> None:
-    """VE-4"""
     house.numbered(0, 5)
     house.fetch(4)
     house.queue.ack([1])
@@ -90,7 +87,7 @@ def test_unknown_ids_among_those_that_come_back_are_skipped(house: VariableHouse
 
 
 def test_transient_messages_of_an_earlier_life_are_not_counted_and_not_met_again() -> None:
-    """VE-5: long stretches of them in the delta; len covers what is persistent, and reading comes to an end."""
+    """Long stretches of them in the delta; len covers what is persistent, and reading comes to an end."""
     house = VariableHouse()
     house.numbered(0, 4, persistent=True)
     house.numbered(5, 24, persistent=False)
@@ -108,7 +105,7 @@ def test_transient_messages_of_an_earlier_life_are_not_counted_and_not_met_again
 
 
 def test_a_queue_that_held_only_transient_messages_comes_back_empty_and_its_files_go() -> None:
-    """VE-5: nothing of them is left behind that could hold up what comes later."""
+    """Nothing of them is left behind that could hold up what comes later."""
     house = VariableHouse()
     house.numbered(0, 9, persistent=False)
     house.push_alphas(100)
@@ -124,7 +121,6 @@ def test_a_queue_that_held_only_transient_messages_comes_back_empty_and_its_file
 
 
 def test_pending_messages_within_the_delta_are_not_read_into_q3(house: VariableHouse) -> None:
-    """VE-6"""
     delta_with_holes(house)
     assert house.fetch(5) == [0, 1, 2, 3, 4]
     assert house.zones()["q3"] == [10, 11, 12, 13, 14]
@@ -135,7 +131,6 @@ def test_pending_messages_within_the_delta_are_not_read_into_q3(house: VariableH
 
 
 def test_dropping_through_all_zones_leaves_an_empty_queue_without_files(house: VariableHouse) -> None:
-    """VE-7"""
     fill_all_zones(house)
     assert house.paths("idx") or house.queue.homes.index_segments
     assert house.queue.dropwhile(lambda props: True) == 21
@@ -151,7 +146,6 @@ def test_dropping_through_all_zones_leaves_an_empty_queue_without_files(house: V
 def test_dropping_that_ends_within_the_delta_leaves_the_survivor_at_the_head_and_reads_no_body(
     house: VariableHouse,
 ) -> None:
-    """VE-8"""
     for number in range(20):
         house.publish(b"%d" % number, expiry_ms=100 if number < 13 else 200)
         house.commit()
@@ -169,7 +163,6 @@ def test_dropping_that_ends_within_the_delta_leaves_the_survivor_at_the_head_and
 
 
 def test_what_fetchwhile_collected_can_be_put_back_in_order(house: VariableHouse) -> None:
-    """VE-9"""
     fill_all_zones(house)
     before = [(seq_id, payload) for seq_id, payload, _ in house.folded()]
     collected: list[int] = []
@@ -182,7 +175,6 @@ def test_what_fetchwhile_collected_can_be_put_back_in_order(house: VariableHouse
 
 
 def test_after_a_purge_what_was_pending_is_the_only_content(house: VariableHouse) -> None:
-    """VE-10"""
     fill_all_zones(house)
     pending = house.fetch(8)
     assert house.queue.purge() == 13
@@ -196,7 +188,6 @@ def test_after_a_purge_what_was_pending_is_the_only_content(house: VariableHouse
 
 @pytest.mark.parametrize("also_pending", [False, True], ids=["all-ready", "some-pending"])
 def test_purged_messages_are_confirmed_once(house: VariableHouse, also_pending: bool) -> None:
-    """VE-11"""
     tokens = [ConfirmToken(1) for _ in range(6)]
     for token in tokens:
         house.publish(b"a", b"b", confirm=token)
@@ -212,7 +203,7 @@ def test_purged_messages_are_confirmed_once(house: VariableHouse, also_pending: 
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
 def test_a_large_body_that_is_acked_before_it_was_written_is_never_written(persistent: bool) -> None:
-    """VE-12: the confirm comes all the same."""
+    """The confirm comes all the same."""
     house = VariableHouse(plain_options(embed_below=50))
     token = ConfirmToken(1)
     house.publish(b"x" * 100, confirm=token, persistent=persistent)
@@ -228,7 +219,6 @@ def test_a_large_body_that_is_acked_before_it_was_written_is_never_written(persi
 
 @pytest.mark.parametrize("size", [1, 300], ids=["small", "large"])
 def test_a_message_that_is_fetched_without_ack_before_it_is_safe_is_confirmed(house: VariableHouse, size: int) -> None:
-    """VE-13"""
     token = ConfirmToken(1)
     house.publish(b"x" * size, confirm=token)
     house.fetch(1, ack_required=False)
@@ -239,7 +229,6 @@ def test_a_message_that_is_fetched_without_ack_before_it_is_safe_is_confirmed(ho
 
 
 def test_after_a_clean_stop_pending_messages_are_back_if_they_are_persistent(house: VariableHouse) -> None:
-    """VE-14"""
     bodies = [b"a\xce", b"b\xce", b"c\xce"]
     house.queue.publish_delivered(house.envelope(), bodies, MessageProps(1 << 50))
     house.queue.ack([1])

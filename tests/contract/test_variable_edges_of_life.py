@@ -1,4 +1,4 @@
-"""More edge cases of the variable queue, one test each: targets, modes, files, lives, sharing (VE-15 … VE-28)."""
+"""More edge cases of the variable queue, one test each: targets, modes, files, lives, sharing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page_out(house: VariableHouse) -> None:
 
 
 def test_what_is_published_as_delivered_says_redelivered_at_its_first_fetch(house: VariableHouse) -> None:
-    """VE-15, from RAM, from disk, and after a restart."""
+    """From RAM, from disk, and after a restart."""
     for number in range(12):
         house.publish(b"%d" % number, delivered=number % 3 == 0)
         house.commit()
@@ -45,7 +45,6 @@ def test_what_is_published_as_delivered_says_redelivered_at_its_first_fetch(hous
 
 
 def test_a_target_of_nothing_leaves_one_message_addressable_and_no_target_reads_nothing(house: VariableHouse) -> None:
-    """VE-16"""
     house.publish(b"a")
     house.commit()
     house.queue.set_ram_duration_target(0.0)
@@ -61,7 +60,7 @@ def test_a_target_of_nothing_leaves_one_message_addressable_and_no_target_reads_
 
 
 def test_messages_that_the_journal_has_not_written_stay_until_it_has() -> None:
-    """VE-17: what RabbitMQ waits for is credit from its store; here it is the batch that still gathers."""
+    """What RabbitMQ waits for is credit from its store; here it is the batch that still gathers."""
     house = VariableHouse()
     house.publish(*[b"%d" % number for number in range(10)])
     house.queue.set_ram_duration_target(0.0)
@@ -76,7 +75,7 @@ def test_messages_that_the_journal_has_not_written_stay_until_it_has() -> None:
 
 
 def test_lazy_mode_pages_everything_out_and_the_default_mode_reads_nothing_by_itself(house: VariableHouse) -> None:
-    """VE-18: with pending messages, there and back, repeatedly."""
+    """With pending messages, there and back, repeatedly."""
     house.numbered(0, 19)
     house.fetch(4)
     for round_ in range(3):
@@ -99,7 +98,6 @@ def test_lazy_mode_pages_everything_out_and_the_default_mode_reads_nothing_by_it
 
 
 def test_publishing_to_a_lazy_queue_keeps_nothing_in_ram(house: VariableHouse) -> None:
-    """VE-18, VQ-6"""
     house.queue.set_queue_mode(True)
     for number in range(30):
         house.publish(b"%d" % number)
@@ -114,7 +112,7 @@ def test_publishing_to_a_lazy_queue_keeps_nothing_in_ram(house: VariableHouse) -
 @pytest.mark.parametrize("end", ["restart", "crash", "kill"])
 @pytest.mark.parametrize("slices", [0, 1, 2, 4, 7, 100])
 def test_messages_in_all_zones_and_pending_ones_survive_an_end_in_the_middle_of_moving(end: str, slices: int) -> None:
-    """VE-19. RabbitMQ converts between two layouts; penstock has one. What moves here is where bodies are."""
+    """RabbitMQ converts between two layouts; penstock has one. What moves here is where bodies are."""
     house = VariableHouse(survival=Survival.ANYTHING)
     fill_all_zones(house)
     house.fetch(3)
@@ -137,7 +135,7 @@ def test_messages_in_all_zones_and_pending_ones_survive_an_end_in_the_middle_of_
 
 @pytest.mark.parametrize("count", [4, 5, 6, 9, 10, 11])
 def test_files_end_and_go_where_segments_do(house: VariableHouse, count: int) -> None:
-    """VE-20: exactly one segment, one more, one less."""
+    """Exactly one segment, one more, one less."""
     house.numbered(0, count)
     page_out(house)
     house.queue.homes.give_back()
@@ -160,7 +158,6 @@ def test_files_end_and_go_where_segments_do(house: VariableHouse, count: int) ->
 
 @pytest.mark.parametrize("kept", [5, 7, 9], ids=["first", "middle", "last"])
 def test_a_file_goes_with_its_last_message_and_only_then(house: VariableHouse, kept: int) -> None:
-    """VE-20"""
     house.numbered(0, 14)
     page_out(house)
     house.queue.homes.give_back()
@@ -177,7 +174,7 @@ def test_a_file_goes_with_its_last_message_and_only_then(house: VariableHouse, k
 
 
 def test_the_segment_that_is_in_use_is_written_again_after_all_its_messages_went(house: VariableHouse) -> None:
-    """VE-20: a queue that is empty in the middle of a segment."""
+    """A queue that is empty in the middle of a segment."""
     house.numbered(0, 7)
     page_out(house)
     assert house.numbers() == list(range(8))
@@ -189,7 +186,7 @@ def test_the_segment_that_is_in_use_is_written_again_after_all_its_messages_went
 
 
 def test_expiry_zero_is_an_expiry_and_none_is_none(house: VariableHouse) -> None:
-    """VE-21, in RAM, on disk, and after a restart."""
+    """In RAM, on disk, and after a restart."""
     for expiry_ms in (0, -1, 1, 0):
         house.publish(b"%d" % expiry_ms, expiry_ms=expiry_ms)
         house.commit()
@@ -216,7 +213,6 @@ def look(house: VariableHouse) -> tuple[object, ...]:
 
 
 def test_a_fold_sees_each_message_once_in_order_and_leaves_everything_as_it_was(house: VariableHouse) -> None:
-    """VE-22"""
     fill_all_zones(house)
     house.fetch(9)
     house.queue.pending.evict(4)
@@ -240,7 +236,6 @@ def test_a_fold_sees_each_message_once_in_order_and_leaves_everything_as_it_was(
 
 
 def test_acks_in_any_order_and_twice_count_once(house: VariableHouse) -> None:
-    """VE-23"""
     fill_all_zones(house)
     house.fetch(21)
     house.queue.pending.evict(10)
@@ -253,7 +248,7 @@ def test_acks_in_any_order_and_twice_count_once(house: VariableHouse) -> None:
 
 
 def test_depth_is_ready_and_pending_after_every_call(house: VariableHouse) -> None:
-    """VE-24: `check` compares them."""
+    """`check` compares them."""
     fill_all_zones(house)
     depth = 21
     for seq_id in house.fetch(21):
@@ -296,7 +291,6 @@ ENVELOPE_BYTES = 2 + len(b"\x00\x03key")
 def test_the_size_of_all_of_a_message_decides_where_it_goes(
     house: VariableHouse, size: int, properties: bytes, expected: int
 ) -> None:
-    """VE-25, VQ-26"""
     house = VariableHouse(plain_options(embed_below=60))
     for persistent in (False, True):
         envelope = Envelope("", "key", properties, persistent)
@@ -310,7 +304,7 @@ def test_the_size_of_all_of_a_message_decides_where_it_goes(
 
 
 def test_without_a_threshold_no_message_is_large() -> None:
-    """VE-25: 0 = never."""
+    """0 = never."""
     house = VariableHouse(plain_options(embed_below=0))
     house.publish(b"x" * 100_000, persistent=False)
     house.push_alphas(1)
@@ -323,7 +317,6 @@ def test_without_a_threshold_no_message_is_large() -> None:
 def test_a_message_in_two_queues_stays_for_the_second_when_the_first_is_done(
     house: VariableHouse, size: int, acked: str
 ) -> None:
-    """VE-26"""
     other = house.open_queue("77")
     envelope, bodies = house.envelope(), [b"x" * size + b"\xce"]
     for queue in (house.queue, other):
@@ -345,7 +338,6 @@ def test_a_message_in_two_queues_stays_for_the_second_when_the_first_is_done(
 
 @pytest.mark.parametrize("size", [5, 500], ids=["small", "large"])
 def test_deleting_a_queue_whose_writes_are_under_way_leaves_the_others_alone(house: VariableHouse, size: int) -> None:
-    """VE-27"""
     other = house.open_queue("77")
     envelope, bodies = house.envelope(), [b"%d" % number + b"x" * size + b"\xce" for number in range(12)]
     token = ConfirmToken(1)
@@ -364,7 +356,6 @@ def test_deleting_a_queue_whose_writes_are_under_way_leaves_the_others_alone(hou
 
 
 def test_delivery_counts_go_with_their_messages_and_come_back_after_a_clean_stop(house: VariableHouse) -> None:
-    """VE-28"""
     house.numbered(0, 5)
     for _ in range(3):
         house.queue.requeue(house.fetch(2))

@@ -1,4 +1,4 @@
-"""The example of the variable-queue document, state for state (VQ-29, C-16).
+"""The example of the variable-queue document, state for state.
 
 Messages are numbered 1 to 25 and have that number as their seq_id: one message went before them. With segments of five
 seq_ids that puts a boundary before 10, and q3 keeps 5 to 9 when its rear becomes a delta. Each message is published and
@@ -100,7 +100,7 @@ def one_after_another(wanted: list[State], seen: list[State]) -> bool:
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
 def test_every_state_of_the_example_is_reproduced_when_both_ends_are_evicted_evenly(persistent: bool) -> None:
-    """VQ-29, C-16: quotas 3, 6 and 7, half from the front of q1, half from the rear of q4."""
+    """Quotas 3, 6 and 7, half from the front of q1, half from the rear of q4."""
     example = Example(SplitEvenly(), persistent)
     house = example.house
     example.publish(1, 9)
@@ -147,7 +147,7 @@ def test_every_state_of_the_example_is_reproduced_when_both_ends_are_evicted_eve
 
 
 def test_the_boundary_of_the_segment_and_not_the_quota_makes_ten_to_thirteen_the_delta() -> None:
-    """VQ-18: a larger quota takes no more from q3, since 5 to 9 are the segment of q3's first message."""
+    """A larger quota takes no more from q3, since 5 to 9 are the segment of q3's first message."""
     example = Example(SplitEvenly(), persistent=True)
     example.publish(1, 10)
     example.house.push_alphas(3)
@@ -159,7 +159,6 @@ def test_the_boundary_of_the_segment_and_not_the_quota_makes_ten_to_thirteen_the
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
 def test_the_same_calls_with_the_tail_evicted_first_go_through_other_states_to_the_same_order(persistent: bool) -> None:
-    """VQ-16, VQ-29"""
     example = Example(TailFirst(), persistent)
     house = example.house
     example.publish(1, 10)

@@ -1,4 +1,4 @@
-"""What leaves RAM, when, in which order, how much at a time; nothing is written twice (C-3, C-4, VQ-10 … VQ-20)."""
+"""What leaves RAM, when, in which order, how much at a time; nothing is written twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def house(request: pytest.FixtureRequest) -> VariableHouse:
     return house_with(no_paging(), request.param)
 
 
-# --- the limit (C-3) ------------------------------------------------------------------------------
+# --- the limit ------------------------------------------------------------------------------
 
 
 def at_out_rate(house: VariableHouse, per_second: int) -> None:
@@ -55,7 +55,6 @@ def at_out_rate(house: VariableHouse, per_second: int) -> None:
 def test_the_limit_is_the_least_of_the_cap_two_seconds_and_the_duration_and_at_least_one(
     out_rate: int, duration_s: float, expected: int
 ) -> None:
-    """C-3, VQ-12"""
     house = house_with(PagingOptions(slack=MANY))
     house.queue.set_ram_duration_target(duration_s)
     at_out_rate(house, out_rate)
@@ -78,7 +77,7 @@ def test_eviction_begins_above_the_slack_and_ends_at_the_limit() -> None:
 
 
 def test_what_comes_back_may_exceed_the_limit_and_is_then_paged_out(house: VariableHouse) -> None:
-    """C-3: requeues."""
+    """Requeues."""
     persistent = house.persistent
     house = house_with(eager_paging(cap=1, slice_count=5), persistent)
     house.numbered(0, 30)
@@ -115,7 +114,6 @@ def test_a_target_in_bytes_is_kept_and_given_up(house: VariableHouse, limit_byte
 
 @pytest.mark.parametrize("slice_count", [1, 3, 7])
 def test_one_slice_lets_go_of_no_more_than_it_may_and_asks_for_the_next(house: VariableHouse, slice_count: int) -> None:
-    """VQ-14"""
     house.numbered(0, 39)
     house.fetch(10)
     house.queue.paging.options.slice_count = slice_count
@@ -135,7 +133,7 @@ def test_one_slice_lets_go_of_no_more_than_it_may_and_asks_for_the_next(house: V
 
 
 def test_a_slice_lets_go_of_a_bounded_number_of_positions() -> None:
-    """VQ-17: the surplus counts runs; a slice also ends with the run in which it has moved enough messages."""
+    """The surplus counts runs; a slice also ends with the run in which it has moved enough messages."""
     house = house_with(no_paging())
     house.numbered(0, 99)
     house.push_alphas(100)
@@ -156,7 +154,7 @@ def test_a_slice_lets_go_of_a_bounded_number_of_positions() -> None:
 
 
 def test_the_tail_leaves_before_the_head(house: VariableHouse) -> None:
-    """VQ-16: all of q1, from its front; then q4, from its rear."""
+    """All of q1, from its front; then q4, from its rear."""
     house.numbered(0, 9)
     house.push_alphas(2)
     house.numbered(10, 14)
@@ -167,7 +165,6 @@ def test_the_tail_leaves_before_the_head(house: VariableHouse) -> None:
 
 
 def test_pending_messages_with_the_largest_numbers_leave_first(house: VariableHouse) -> None:
-    """VQ-15, VQ-20"""
     house.numbered(0, 9)
     house.fetch(10)
     assert house.queue.pending.evict(4) == 4
@@ -183,7 +180,6 @@ def seq_ids_of(run: object) -> range:
 
 @pytest.mark.parametrize("acks_grow", [False, True], ids=["ready-grows", "pending-grows"])
 def test_what_grows_faster_is_evicted_first(house: VariableHouse, acks_grow: bool) -> None:
-    """VQ-15"""
     house.numbered(0, 19)
     house.fetch(10)
     rates = house.queue.rates
@@ -197,7 +193,6 @@ def test_what_grows_faster_is_evicted_first(house: VariableHouse, acks_grow: boo
 
 
 def test_free_memory_is_not_filled_by_anybody_but_a_reader(house: VariableHouse) -> None:
-    """VQ-19"""
     fill_all_zones(house)
     house.push_alphas(100)
     house.push_betas(100)
@@ -213,11 +208,10 @@ def test_free_memory_is_not_filled_by_anybody_but_a_reader(house: VariableHouse)
     assert 1 <= house.status("disk_reads") <= house.paging.read_ahead_count
 
 
-# --- positions (VQ-17, VQ-18) ---------------------------------------------------------------------
+# --- positions ---------------------------------------------------------------------
 
 
 def test_how_many_positions_may_stay_follows_from_the_limit_and_the_segment() -> None:
-    """VQ-17"""
     house = house_with(no_paging(), slots=4)
     paging = house.queue.paging
     assert paging.permitted_positions() == 4
@@ -236,7 +230,7 @@ def test_how_many_positions_may_stay_follows_from_the_limit_and_the_segment() ->
 
 @pytest.mark.parametrize("io_batch", [1, 8])
 def test_positions_go_to_disk_only_when_there_are_enough_of_them(io_batch: int) -> None:
-    """VQ-17: four may stay, and nothing happens until the surplus is a batch."""
+    """Four may stay, and nothing happens until the surplus is a batch."""
     house = house_with(eager_paging(cap=1, io_batch=io_batch), slots=4)
     for number in range(60):
         house.publish(b"%d" % number)
@@ -252,7 +246,6 @@ def test_positions_go_to_disk_only_when_there_are_enough_of_them(io_batch: int) 
 
 
 def test_one_segment_always_stays_in_q3_when_its_rear_becomes_a_delta(house: VariableHouse) -> None:
-    """VQ-18"""
     house.numbered(0, 22)
     house.fetch(7)
     house.push_alphas(100)
@@ -261,12 +254,12 @@ def test_one_segment_always_stays_in_q3_when_its_rear_becomes_a_delta(house: Var
     assert house.zones()["q3"][-1] < 10 <= house.zones()["delta"][0]
 
 
-# --- once (C-4) -----------------------------------------------------------------------------------
+# --- once -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [3, 300], ids=["small", "large"])
 def test_no_body_is_written_twice_and_small_persistent_ones_not_at_all(house: VariableHouse, size: int) -> None:
-    """C-4: paged out, read, requeued, paged out again, evicted while pending."""
+    """Paged out, read, requeued, paged out again, evicted while pending."""
     house.publish_each(*[b"%02d" % number + b"x" * size for number in range(20)])
     for _ in range(4):
         house.push_alphas(100)
@@ -283,7 +276,6 @@ def test_no_body_is_written_twice_and_small_persistent_ones_not_at_all(house: Va
 
 
 def test_moving_home_writes_each_small_persistent_body_once() -> None:
-    """C-4"""
     house = house_with(no_paging())
     fill_all_zones(house)
     house.fetch(3)
@@ -300,7 +292,6 @@ def test_moving_home_writes_each_small_persistent_body_once() -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_in_random_work_no_more_bodies_are_written_than_there_are_messages(seed: int) -> None:
-    """C-4"""
     storm = Storm(seed)
     lives = (storm.restart, storm.crash, storm.kill)
     storm.steps = [(weight, step) for weight, step in storm.steps if step not in lives]

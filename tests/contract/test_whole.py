@@ -27,7 +27,6 @@ def test_purge_removes_what_is_ready_and_keeps_what_is_pending(backing: OpenBack
 
 
 def test_messages_requeued_after_a_purge_are_the_only_content(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-10"""
     first = mixed(backing)
     bq.purge()
     assert bq.requeue(range(first, first + 7)) == 2
@@ -44,7 +43,6 @@ def test_a_purged_queue_takes_messages_again(backing: OpenBacking, bq: BackingQu
 
 
 def test_fold_shows_ready_and_pending_messages_once_each_in_order(backing: OpenBacking) -> None:
-    """VE-22"""
     first = mixed(backing)
     shown = [(seq_id - first, len(entry[1]) - 1, pending) for seq_id, entry, pending in backing.folded()]
     assert shown == [(index, index, index in (0, 3)) for index in range(7)]
@@ -54,7 +52,6 @@ def test_fold_shows_ready_and_pending_messages_once_each_in_order(backing: OpenB
 def test_fold_stops_when_it_is_told_and_changes_nothing(
     backing: OpenBacking, bq: BackingQueue, stop_after: int
 ) -> None:
-    """VE-22"""
     first = mixed(backing)
     before = (backing.folded(), len(bq), bq.depth(), bq.ready_bytes(), bq.pending_bytes())
     shown: list[int] = []
@@ -74,7 +71,6 @@ def test_fold_of_an_empty_queue_shows_nothing(backing: OpenBacking) -> None:
 
 
 def test_counters_equal_a_recount_on_the_whole_way(backing: OpenBacking, bq: BackingQueue) -> None:
-    """VE-24"""
 
     def recount() -> None:
         ready = [entry for _, entry, pending in backing.folded() if not pending]

@@ -38,7 +38,6 @@ def test_a_new_queue_has_no_rates_and_its_messages_last_for_ever() -> None:
 
 
 def test_after_one_half_life_an_average_is_half_of_what_came() -> None:
-    """VQ-10"""
     clock = ManualClock()
     rates = Rates(clock)
     rates.ins, rates.outs, rates.ack_ins, rates.ack_outs = 1_000, 500, 200, 100
@@ -75,7 +74,6 @@ def test_a_steady_rate_is_what_the_average_comes_to() -> None:
 
 
 def test_an_update_without_time_in_between_changes_nothing_and_loses_no_count() -> None:
-    """VQ-10"""
     clock = ManualClock()
     rates = Rates(clock)
     rates.ins = 1_000
@@ -89,7 +87,7 @@ def test_an_update_without_time_in_between_changes_nothing_and_loses_no_count() 
 
 
 def test_averages_are_made_again_after_more_than_a_hundred_messages() -> None:
-    """VQ-10. The clock is not read before."""
+    """The clock is not read before."""
     clock = CountingClock()
     rates = Rates(clock)
     reads = clock.reads
@@ -105,7 +103,6 @@ def test_averages_are_made_again_after_more_than_a_hundred_messages() -> None:
 
 
 def test_a_duration_is_the_mean_of_now_and_before_over_the_mean_rate() -> None:
-    """VQ-11"""
     clock = ManualClock()
     rates = Rates(clock)
     rates.ins = 1_000
@@ -118,7 +115,6 @@ def test_a_duration_is_the_mean_of_now_and_before_over_the_mean_rate() -> None:
 
 @pytest.mark.parametrize("counter", ["ins", "outs", "ack_ins", "ack_outs"])
 def test_one_rate_above_standstill_makes_a_duration_finite(counter: str) -> None:
-    """VQ-11"""
     clock = ManualClock()
     rates = Rates(clock)
     setattr(rates, counter, 1)
@@ -129,7 +125,6 @@ def test_one_rate_above_standstill_makes_a_duration_finite(counter: str) -> None
 
 
 def test_a_target_is_what_lasts_for_the_duration_rounded_down() -> None:
-    """VQ-12"""
     clock = ManualClock()
     rates = Rates(clock)
     rates.ins = 1_000
@@ -143,7 +138,6 @@ def test_a_target_is_what_lasts_for_the_duration_rounded_down() -> None:
 
 @pytest.mark.parametrize("moving", [False, True], ids=["standstill", "moving"])
 def test_an_infinite_duration_is_no_limit(moving: bool) -> None:
-    """VQ-12"""
     clock = ManualClock()
     rates = Rates(clock)
     rates.ins = 1_000 * moving

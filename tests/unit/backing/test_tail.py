@@ -164,7 +164,6 @@ def test_a_queue_that_is_not_durable_writes_no_rows() -> None:
 
 
 def test_messages_behind_q3_go_to_q1() -> None:
-    """VQ-6"""
     parts = Parts()
     parts.publish(b"a", b"b")
     parts.commit()

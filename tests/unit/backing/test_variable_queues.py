@@ -47,7 +47,6 @@ def test_after_a_clean_stop_numbering_and_delivery_marks_go_on() -> None:
 
 
 def test_after_a_crash_everything_is_marked_and_numbering_goes_on_with_a_new_segment() -> None:
-    """VQ-24, D-6"""
     house = VariableHouse()
     house.numbered(0, 11)
     house.fetch(3)

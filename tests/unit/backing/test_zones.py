@@ -51,7 +51,7 @@ def give_back(parts: Parts, *seq_ids: int) -> None:
 @pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
 @pytest.mark.parametrize("pending", list(itertools.combinations(range(9), 4))[::7])
 def test_messages_that_come_back_one_by_one_stand_where_they_stood(pending: tuple[int, ...], persistent: bool) -> None:
-    """VQ-9: everything else is on disk, with holes where they were."""
+    """Everything else is on disk, with holes where they were."""
     rng = random.Random(str(pending))
     parts = Parts()
     publish_each(parts, 9, persistent)
@@ -151,7 +151,6 @@ def test_a_run_that_spans_files_is_cut_where_they_end() -> None:
     ("quota", "messages_max", "expected"), [(1, 99, 1), (99, 3, 3), (99, 99, 8), (0, 9, 0), (9, 0, 0)]
 )
 def test_positions_leave_up_to_the_quota_and_one_segment_stays(quota: int, messages_max: int, expected: int) -> None:
-    """VQ-18"""
     parts = Parts()
     publish_each(parts, 12)
     parts.zones.push_alphas_to_betas(0, 100)
@@ -162,7 +161,6 @@ def test_positions_leave_up_to_the_quota_and_one_segment_stays(quota: int, messa
 
 @pytest.mark.parametrize("read_ahead", [1, 2, 3, 4, 5, 100])
 def test_a_delta_is_read_in_steps_that_end_with_segments(read_ahead: int) -> None:
-    """VQ-8"""
     parts = Parts(read_ahead_count=read_ahead)
     publish_each(parts, 21)
     page_out(parts)

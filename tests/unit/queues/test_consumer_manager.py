@@ -1,4 +1,4 @@
-"""The consumer manager, rule by rule. The ids (QCM-1 … QCM-10) are those of the rules of Qpid's consumer manager."""
+"""The consumer manager, rule by rule; docs/lineage.md says where the rules come from."""
 
 from __future__ import annotations
 
@@ -84,11 +84,10 @@ def queue() -> Counter:
     return Counter()
 
 
-# --- QCM-1: states and adding ---------------------------------------------------------------------
+# --- states and adding ----------------------------------------------------------------------------
 
 
 def test_a_consumer_starts_where_its_kind_and_its_wish_put_it(queue: Counter) -> None:
-    """QCM-1"""
     keen, idle, browser, idle_browser = Watcher(), Watcher(), Watcher(acquires=False), Watcher(acquires=False)
     assert queue.states(keen) == [REMOVED]
     queue.manager.add(keen, True)
@@ -106,7 +105,6 @@ def test_a_consumer_starts_where_its_kind_and_its_wish_put_it(queue: Counter) ->
 
 
 def test_a_consumer_stays_in_the_list_of_all_until_it_is_removed(queue: Counter) -> None:
-    """QCM-1"""
     first, second = Watcher("first"), Watcher("second")
     queue.added(first, second)
     queue.publish()
@@ -118,7 +116,6 @@ def test_a_consumer_stays_in_the_list_of_all_until_it_is_removed(queue: Counter)
 
 
 def test_a_consumer_added_to_a_queue_with_messages_is_told_at_once(queue: Counter) -> None:
-    """QCM-1"""
     queue.publish()
     keen, idle, browser = Watcher(), Watcher(), Watcher(acquires=False)
     queue.added(keen, browser)
@@ -128,7 +125,6 @@ def test_a_consumer_added_to_a_queue_with_messages_is_told_at_once(queue: Counte
 
 
 def test_a_removed_consumer_may_come_back(queue: Counter) -> None:
-    """QCM-1"""
     consumer = Watcher()
     queue.added(consumer)
     queue.manager.remove(consumer)
@@ -138,7 +134,6 @@ def test_a_removed_consumer_may_come_back(queue: Counter) -> None:
 
 
 def test_adding_or_removing_twice_is_a_programming_error(queue: Counter) -> None:
-    """QCM-1"""
     consumer = Watcher()
     queue.added(consumer)
     with pytest.raises(AssertionError):
@@ -148,11 +143,10 @@ def test_adding_or_removing_twice_is_a_programming_error(queue: Counter) -> None
         queue.manager.remove(consumer)
 
 
-# --- QCM-2: legal moves -----------------------------------------------------------------------------
+# --- legal moves ----------------------------------------------------------------------------------
 
 
 def test_interest_goes_on_and_off_and_saying_it_twice_changes_nothing(queue: Counter) -> None:
-    """QCM-2"""
     consumer, browser = Watcher(), Watcher(acquires=False)
     queue.added(consumer, browser)
     for desired, expected in ((True, [INTERESTED, NON_ACQUIRING]), (False, [NOT_INTERESTED, NOT_INTERESTED])) * 2:
@@ -163,7 +157,6 @@ def test_interest_goes_on_and_off_and_saying_it_twice_changes_nothing(queue: Cou
 
 
 def test_a_notified_consumer_keeps_its_state_when_it_repeats_its_interest(queue: Counter) -> None:
-    """QCM-2"""
     consumer = Watcher()
     queue.added(consumer)
     queue.publish()
@@ -173,7 +166,6 @@ def test_a_notified_consumer_keeps_its_state_when_it_repeats_its_interest(queue:
 
 
 def test_a_notified_consumer_is_not_told_a_second_time(queue: Counter) -> None:
-    """QCM-2"""
     consumer = Watcher()
     queue.added(consumer)
     queue.publish()
@@ -183,7 +175,6 @@ def test_a_notified_consumer_is_not_told_a_second_time(queue: Counter) -> None:
 
 
 def test_a_browser_is_told_of_everything_new_and_is_never_moved_by_it(queue: Counter) -> None:
-    """QCM-2"""
     browser = Watcher(acquires=False)
     queue.added(browser)
     for times in range(1, 4):
@@ -197,7 +188,6 @@ def test_a_browser_is_told_of_everything_new_and_is_never_moved_by_it(queue: Cou
 
 @pytest.mark.parametrize("state", [INTERESTED, NOT_INTERESTED, NOTIFIED, NON_ACQUIRING])
 def test_a_consumer_can_be_removed_from_any_state(queue: Counter, state: int) -> None:
-    """QCM-2"""
     consumer = Watcher(acquires=state != NON_ACQUIRING)
     queue.manager.add(consumer, state != NOT_INTERESTED)
     if state == NOTIFIED:
@@ -210,7 +200,6 @@ def test_a_consumer_can_be_removed_from_any_state(queue: Counter, state: int) ->
 
 
 def test_a_removed_consumer_is_moved_by_nothing(queue: Counter) -> None:
-    """QCM-2"""
     consumer = Watcher()
     queue.added(consumer)
     queue.publish()
@@ -223,11 +212,10 @@ def test_a_removed_consumer_is_moved_by_nothing(queue: Counter) -> None:
     assert consumer.told == 1
 
 
-# --- QCM-3: levels ----------------------------------------------------------------------------------
+# --- levels ---------------------------------------------------------------------------------------
 
 
 def test_consumers_are_listed_by_falling_priority_and_then_by_arrival(queue: Counter) -> None:
-    """QCM-3"""
     priorities = [0, 5, -3, 5, 0, 2**40, -3]
     consumers = [Watcher(str(index), priority) for index, priority in enumerate(priorities)]
     queue.added(*consumers)
@@ -236,7 +224,6 @@ def test_consumers_are_listed_by_falling_priority_and_then_by_arrival(queue: Cou
 
 
 def test_a_level_lives_from_its_first_consumer_to_its_last_and_counts_only_active_ones(queue: Counter) -> None:
-    """QCM-3"""
     low, high, high_browser = Watcher(), Watcher(priority=7), Watcher(priority=7, acquires=False)
     assert queue.manager.highest_active_priority() is None
     queue.added(low, high_browser)
@@ -255,7 +242,6 @@ def test_a_level_lives_from_its_first_consumer_to_its_last_and_counts_only_activ
 
 
 def test_active_consumers_are_counted_notified_or_not(queue: Counter) -> None:
-    """QCM-3"""
     consumers = [Watcher() for _ in range(3)]
     queue.added(*consumers)
     queue.publish()
@@ -263,11 +249,10 @@ def test_active_consumers_are_counted_notified_or_not(queue: Counter) -> None:
     assert queue.manager.active_at(0) == 3
 
 
-# --- QCM-4: the list --------------------------------------------------------------------------------
+# --- the list -------------------------------------------------------------------------------------
 
 
 def test_a_list_keeps_order_and_exact_size_wherever_an_entry_is_taken_out(queue: Counter) -> None:
-    """QCM-4"""
     consumers = [Watcher(str(index)) for index in range(5)]
     queue.added(*consumers)
     nodes = [consumer.node for consumer in consumers]
@@ -288,7 +273,7 @@ def test_a_list_keeps_order_and_exact_size_wherever_an_entry_is_taken_out(queue:
 
 
 def test_a_removed_consumer_is_gone_from_memory_without_any_sweep(queue: Counter) -> None:
-    """QCM-4: even the last one of a list, which a list with lazy deletion would hold until the next append."""
+    """Even the last one of a list, which a list with lazy deletion would hold until the next append."""
     tail = Watcher()
     queue.added(Watcher(), tail)
     node = tail.node
@@ -300,11 +285,10 @@ def test_a_removed_consumer_is_gone_from_memory_without_any_sweep(queue: Counter
     assert queue.manager.counts()["interested"] == 1
 
 
-# --- QCM-5: something became available ----------------------------------------------------------------
+# --- something became available -------------------------------------------------------------------
 
 
 def test_one_message_tells_all_browsers_and_one_consumer(queue: Counter) -> None:
-    """QCM-5"""
     browsers = [Watcher(acquires=False) for _ in range(3)]
     idle_browser = Watcher(acquires=False)
     consumers = [Watcher() for _ in range(3)]
@@ -317,7 +301,6 @@ def test_one_message_tells_all_browsers_and_one_consumer(queue: Counter) -> None
 
 
 def test_several_messages_tell_as_many_consumers_in_list_order(queue: Counter) -> None:
-    """QCM-5"""
     consumers = [Watcher() for _ in range(4)]
     queue.added(*consumers)
     queue.publish(3)
@@ -327,7 +310,6 @@ def test_several_messages_tell_as_many_consumers_in_list_order(queue: Counter) -
 
 
 def test_a_message_goes_by_those_who_could_not_take_it(queue: Counter) -> None:
-    """QCM-5"""
     barred, taker = Watcher(), Watcher()
     queue.added(barred, taker)
     queue.barred.add(barred)
@@ -335,11 +317,10 @@ def test_a_message_goes_by_those_who_could_not_take_it(queue: Counter) -> None:
     assert queue.states(barred, taker) == [INTERESTED, NOTIFIED]
 
 
-# --- QCM-6: priorities when notifying -------------------------------------------------------------------
+# --- priorities when notifying --------------------------------------------------------------------
 
 
 def test_a_lower_priority_is_not_told_while_a_higher_one_wants_the_messages(queue: Counter) -> None:
-    """QCM-6"""
     low, high = Watcher(), Watcher(priority=1)
     queue.added(low, high)
     queue.publish(5)
@@ -350,7 +331,6 @@ def test_a_lower_priority_is_not_told_while_a_higher_one_wants_the_messages(queu
 
 
 def test_a_lower_priority_is_told_when_no_higher_one_could_take_the_message(queue: Counter) -> None:
-    """QCM-6"""
     low, high, higher = Watcher(), Watcher(priority=1), Watcher(priority=2)
     queue.added(low, high, higher)
     queue.barred.add(high)
@@ -360,7 +340,6 @@ def test_a_lower_priority_is_told_when_no_higher_one_could_take_the_message(queu
 
 
 def test_interest_in_a_queue_with_messages_is_answered_unless_a_higher_priority_has_them(queue: Counter) -> None:
-    """QCM-6"""
     low, high, peer = Watcher(), Watcher(priority=1), Watcher(priority=1)
     queue.added(high)
     queue.publish(2)
@@ -370,7 +349,6 @@ def test_interest_in_a_queue_with_messages_is_answered_unless_a_higher_priority_
 
 
 def test_interest_in_an_empty_queue_is_not_answered(queue: Counter) -> None:
-    """QCM-6"""
     consumer = Watcher()
     queue.manager.add(consumer, False)
     queue.manager.set_interest(consumer, True)
@@ -378,11 +356,10 @@ def test_interest_in_an_empty_queue_is_not_answered(queue: Counter) -> None:
     assert consumer.told == 0
 
 
-# --- QCM-7: the order of a pull ---------------------------------------------------------------------
+# --- the order of a pull --------------------------------------------------------------------------
 
 
 def test_a_pull_gives_the_notification_back_first_and_takes_it_again_when_it_got_something(queue: Counter) -> None:
-    """QCM-7"""
     consumer, other = Watcher(), Watcher()
     queue.added(consumer, other)
     queue.publish()
@@ -395,7 +372,6 @@ def test_a_pull_gives_the_notification_back_first_and_takes_it_again_when_it_got
 
 
 def test_a_consumer_that_got_nothing_waits_behind_the_others(queue: Counter) -> None:
-    """QCM-7"""
     first, second = Watcher(), Watcher()
     queue.added(first, second)
     queue.publish()
@@ -407,7 +383,7 @@ def test_a_consumer_that_got_nothing_waits_behind_the_others(queue: Counter) -> 
 
 
 def test_a_message_that_comes_while_a_pull_finds_nothing_wakes_the_puller_again(queue: Counter) -> None:
-    """QCM-7: the wake-up that is lost when a consumer stays notified while it looks."""
+    """The wake-up that is lost when a consumer stays notified while it looks."""
     consumer = Watcher()
     queue.added(consumer)
     queue.publish()
@@ -421,7 +397,6 @@ def test_a_message_that_comes_while_a_pull_finds_nothing_wakes_the_puller_again(
 
 
 def test_a_consumer_for_whom_there_is_nothing_makes_way_for_one_other(queue: Counter) -> None:
-    """QCM-7"""
     barred, second, third = Watcher(), Watcher(), Watcher()
     queue.added(barred, second, third)
     queue.publish()
@@ -431,7 +406,6 @@ def test_a_consumer_for_whom_there_is_nothing_makes_way_for_one_other(queue: Cou
 
 
 def test_a_miss_on_an_empty_queue_tells_nobody(queue: Counter) -> None:
-    """QCM-7"""
     consumers = [Watcher() for _ in range(3)]
     queue.added(*consumers)
     queue.publish()
@@ -442,7 +416,7 @@ def test_a_miss_on_an_empty_queue_tells_nobody(queue: Counter) -> None:
 
 
 def test_a_consumer_that_got_nothing_does_not_wake_itself(queue: Counter) -> None:
-    """QCM-7: not even when the queue has something that it could not hand out at once."""
+    """Not even when the queue has something that it could not hand out at once."""
     consumer, barred = Watcher(), Watcher()
     queue.added(consumer, barred)
     queue.barred.add(barred)
@@ -454,7 +428,6 @@ def test_a_consumer_that_got_nothing_does_not_wake_itself(queue: Counter) -> Non
 
 
 def test_a_browser_at_the_end_of_the_queue_tells_nobody(queue: Counter) -> None:
-    """QCM-7"""
     browser, first, second, third = Watcher(acquires=False), Watcher(), Watcher(), Watcher()
     queue.added(browser, first, second, third)
     queue.publish()
@@ -465,7 +438,6 @@ def test_a_browser_at_the_end_of_the_queue_tells_nobody(queue: Counter) -> None:
 
 
 def test_a_consumer_without_interest_may_not_pull(queue: Counter) -> None:
-    """QCM-7"""
     consumer = Watcher()
     queue.added(consumer)
     queue.publish()
@@ -475,7 +447,6 @@ def test_a_consumer_without_interest_may_not_pull(queue: Counter) -> None:
 
 
 def test_interest_lost_during_a_pull_stays_lost_and_the_rest_goes_to_another(queue: Counter) -> None:
-    """QCM-7"""
     consumer, other = Watcher(), Watcher()
     queue.added(consumer, other)
     queue.publish()
@@ -485,11 +456,10 @@ def test_interest_lost_during_a_pull_stays_lost_and_the_rest_goes_to_another(que
     assert queue.states(consumer, other) == [NOT_INTERESTED, NOTIFIED]
 
 
-# --- QCM-8: interest off -----------------------------------------------------------------------------
+# --- interest off ---------------------------------------------------------------------------------
 
 
 def test_a_notified_consumer_that_loses_interest_hands_its_work_to_the_next(queue: Counter) -> None:
-    """QCM-8"""
     first, second, third = Watcher(), Watcher(), Watcher()
     queue.added(first, second, third)
     queue.publish()
@@ -498,7 +468,6 @@ def test_a_notified_consumer_that_loses_interest_hands_its_work_to_the_next(queu
 
 
 def test_work_is_handed_on_although_another_is_notified_if_that_one_would_be_too_few(queue: Counter) -> None:
-    """QCM-8"""
     first, second, third = Watcher(), Watcher(), Watcher()
     queue.added(first, second, third)
     queue.publish(2)
@@ -507,7 +476,6 @@ def test_work_is_handed_on_although_another_is_notified_if_that_one_would_be_too
 
 
 def test_a_notified_consumer_that_is_removed_hands_its_work_to_the_next(queue: Counter) -> None:
-    """QCM-8"""
     first, second = Watcher(), Watcher(priority=-1)
     queue.added(first, second)
     queue.publish()
@@ -517,7 +485,6 @@ def test_a_notified_consumer_that_is_removed_hands_its_work_to_the_next(queue: C
 
 
 def test_nobody_is_told_when_a_consumer_that_served_itself_loses_interest(queue: Counter) -> None:
-    """QCM-8"""
     first, second, third = Watcher(), Watcher(), Watcher()
     queue.added(first, second, third)
     queue.publish(2)
@@ -530,7 +497,7 @@ def test_nobody_is_told_when_a_consumer_that_served_itself_loses_interest(queue:
 
 
 def test_the_next_priority_is_woken_when_the_last_of_a_higher_one_withdraws(queue: Counter) -> None:
-    """QCM-8: as many as there are messages, so that they share them."""
+    """As many as there are messages, so that they share them."""
     high = Watcher(priority=9)
     lows = [Watcher() for _ in range(4)]
     queue.added(high, *lows)
@@ -541,7 +508,6 @@ def test_the_next_priority_is_woken_when_the_last_of_a_higher_one_withdraws(queu
 
 
 def test_a_lower_priority_is_not_told_while_a_peer_of_the_one_that_withdrew_is_notified(queue: Counter) -> None:
-    """QCM-8"""
     low, high, peer = Watcher(), Watcher(priority=1), Watcher(priority=1)
     queue.added(low, high, peer)
     queue.publish(2)
@@ -550,7 +516,6 @@ def test_a_lower_priority_is_not_told_while_a_peer_of_the_one_that_withdrew_is_n
 
 
 def test_a_browser_that_loses_interest_tells_nobody(queue: Counter) -> None:
-    """QCM-8"""
     browser, first, second = Watcher(acquires=False), Watcher(), Watcher()
     queue.added(browser, first, second)
     queue.publish()
@@ -558,11 +523,10 @@ def test_a_browser_that_loses_interest_tells_nobody(queue: Counter) -> None:
     assert queue.states(browser, first, second) == [NOT_INTERESTED, NOTIFIED, INTERESTED]
 
 
-# --- QCM-9: priorities when pulling -----------------------------------------------------------------
+# --- priorities when pulling ----------------------------------------------------------------------
 
 
 def test_a_consumer_may_not_pull_what_a_higher_priority_wants(queue: Counter) -> None:
-    """QCM-9"""
     low, high = Watcher(), Watcher(priority=1)
     queue.added(low)
     queue.publish()
@@ -575,7 +539,6 @@ def test_a_consumer_may_not_pull_what_a_higher_priority_wants(queue: Counter) ->
 
 
 def test_a_higher_priority_that_waits_is_told_when_a_lower_one_tries_to_pull(queue: Counter) -> None:
-    """QCM-9"""
     low, high = Watcher(), Watcher(priority=1)
     queue.added(low, high)
     queue.barred.add(high)
@@ -587,7 +550,6 @@ def test_a_higher_priority_that_waits_is_told_when_a_lower_one_tries_to_pull(que
 
 
 def test_a_consumer_may_pull_what_a_higher_priority_could_not_take(queue: Counter) -> None:
-    """QCM-9"""
     low, barred, idle = Watcher(), Watcher(priority=1), Watcher(priority=2)
     queue.added(low, barred)
     queue.manager.add(idle, False)
@@ -597,7 +559,6 @@ def test_a_consumer_may_pull_what_a_higher_priority_could_not_take(queue: Counte
 
 
 def test_the_highest_priority_pulls_without_asking_about_others(queue: Counter) -> None:
-    """QCM-9"""
     low, high = Watcher(), Watcher(priority=1)
     queue.added(low, high)
     queue.publish()
@@ -607,11 +568,10 @@ def test_the_highest_priority_pulls_without_asking_about_others(queue: Counter) 
     queue.manager.pulled(high)
 
 
-# --- QCM-10: turns -----------------------------------------------------------------------------------
+# --- turns ----------------------------------------------------------------------------------------
 
 
 def test_consumers_that_take_turns_get_equal_shares_also_after_back_pressure(queue: Counter) -> None:
-    """QCM-10"""
     consumers = [Watcher(str(index)) for index in range(4)]
     queue.added(*consumers)
     held = consumers[1]

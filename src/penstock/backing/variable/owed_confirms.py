@@ -1,7 +1,7 @@
 """Confirms that a queue owes: tokens of runs that are not durable yet, and those that are and wait to be collected.
 
 What it owns: the tokens. One question to the journal per batch, however many runs of this queue it holds; the answer
-comes through the queue's async callback, since it may come from anywhere (seed 003), and is dropped with the queue.
+comes through the queue's async callback, since it may come from anywhere, and is dropped with the queue.
 
 Life of a token: `add` -> waits for its batch, or is due at once -> `drain` hands it to the queue. When the disk fails
 it is refused. When the queue is deleted it is due: nothing can be lost any more.

@@ -3,7 +3,7 @@
 What it owns: the numbers (`PagingOptions`), and the targets that the memory monitor has set for this queue. It decides;
 `zones` and `pending_acks` move the messages.
 
-The limit (C-3): at most 2048 bodies; no more than two seconds of what consumers take; no more than the duration target
+The limit: at most 2048 bodies; no more than two seconds of what consumers take; no more than the duration target
 asks for; no more than the queue's share of bytes; at least 1. That is where eviction ends. It begins `slack` messages
 above the limit, so that a queue that moves fast, and holds a few thousand messages for a moment, never pages.
 
@@ -94,7 +94,7 @@ class PagingOptions:
         self.slack = slack
         # Payload bytes in RAM above which it pages, whatever their number; down to half of it.
         self.bytes_max = bytes_max
-        # Positions go to the index only when so many have to (VQ-17).
+        # Positions go to the index only when so many have to.
         self.io_batch = io_batch
         # Messages that one slice lets go of.
         self.slice_count = slice_count
@@ -122,7 +122,7 @@ class Paging:
         self._pending = pending
 
     def limit(self) -> int:
-        """Bodies that may stay in RAM (C-3)."""
+        """Bodies that may stay in RAM."""
         if self.lazy:
             return 0
         rates = self._rates
@@ -149,7 +149,7 @@ class Paging:
         return count > self.limit() + slack or zones.ram_bytes + pending.ram_bytes > self.bytes_limit()
 
     def reduce(self, count_max: int) -> None:
-        """One slice of paging (VQ-14 … VQ-18): bodies first, then positions."""
+        """One slice of paging: bodies first, then positions."""
         zones = self._zones
         pending = self._pending
         count_max = min(count_max, self.options.slice_count)
@@ -195,7 +195,7 @@ class Paging:
         return zones.push_alphas_to_betas(from_q1, from_q4)
 
     def permitted_positions(self) -> int:
-        """How many runs may stand in q2 and q3 (VQ-17)."""
+        """How many runs may stand in q2 and q3."""
         zones = self._zones
         segment = zones.slots
         if self.lazy or self.duration_s == 0:

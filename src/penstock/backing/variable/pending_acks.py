@@ -211,7 +211,7 @@ class PendingAcks:
     # --- memory -------------------------------------------------------------------------------------
 
     def evict(self, quota: int) -> int:
-        """Let go of bodies, the youngest first (VQ-15); return how many."""
+        """Let go of bodies, the youngest first; return how many."""
         evicted = 0
         # Some more than wanted: the youngest may not be written yet.
         for first in sorted(islice(reversed(self._in_ram), quota + EVICT_LOOK), reverse=True):

@@ -1,4 +1,4 @@
-"""Requeue: messages that come back stand again where their seq_ids belong (VQ-9).
+"""Requeue: messages that come back stand again where their seq_ids belong.
 
 What it owns: nothing; it works on the zones of a queue. What comes back is older than almost everything that is ready,
 so it mostly goes to the front of q4. But messages that came back before may have been paged out meanwhile, so any zone
@@ -11,7 +11,7 @@ puts it there when it is next, and `retry` tries the right place again.
 
 Invariants
   1. Those of `zones` hold after each run, also after one that could not be placed.
-  2. A body is read only for a place among alphas; behind them a beta stays a beta (C-15). When many betas come back,
+  2. A body is read only for a place among alphas; behind them a beta stays a beta. When many betas come back,
      alphas that were read from the disk make room for them: they are not read for a place before these.
   3. What has to stand among betas leaves RAM; it is written first if it has to be.
   4. No message that comes in here is lost or pending when the disk fails: it is in its zone, or a stray.
@@ -36,7 +36,7 @@ READ_MAX: Final = 64
 
 
 def put_back(zones: Zones, runs: list[MsgStatus]) -> None:
-    """Requeue (VQ-9): runs in order, each where its seq_ids belong. What is in RAM may have to leave it."""
+    """Requeue: runs in order, each where its seq_ids belong. What is in RAM may have to leave it."""
     if sum([status.count for status in runs if status.msg is None]) > READ_MAX:
         zones.forget_read_back()
     for status in runs:
@@ -157,7 +157,7 @@ def _put_into_ram(zones: Zones, zone: deque[MsgStatus], status: MsgStatus) -> No
 
 def _put_into_q4(zones: Zones, status: MsgStatus) -> None:
     if status.msg is None and (not zones.q4 or status.seq_id > zones.q4[-1].seq_id):
-        # Still a beta (C-15): nothing in RAM stands behind it, so q3 begins with it.
+        # Still a beta: nothing in RAM stands behind it, so q3 begins with it.
         zones.q3.appendleft(status)
     else:
         _put_into_ram(zones, zones.q4, status)

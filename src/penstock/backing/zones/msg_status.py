@@ -1,7 +1,7 @@
 """What a queue knows about messages that it holds: RabbitMQ's msg_status, for a run of them.
 
 A `MsgStatus` stands for consecutive messages that share everything but their bodies: they came together, or lie side by
-side on the disk. q1 … q4 are made of these. A single message is a run of one. The nine fields of the seed are there
+side on the disk. q1 … q4 are made of these. A single message is a run of one. The fields of RabbitMQ's record are there
 under their names; the rest says the same for more than one message.
 
   alpha   body and position in RAM            msg is a list

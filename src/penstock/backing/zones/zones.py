@@ -14,7 +14,7 @@ Besides these there are strays: messages that came back (requeue) while the disk
 where they belong. They wait as they are, in RAM mostly, and are let in when they are next, or when the disk works again
 (`put_back`). They are ready, but not counted here.
 
-Invariants (VQ-3, VQ-4), true after every call, an OSError included
+Invariants, true after every call, an OSError included
   1. seq_ids increase strictly along q4, q3, delta, q2, q1.
   2. q1 not empty => q3 not empty; q2 not empty => delta not empty; delta not empty => q3 not empty.
   3. q1 and q4 hold runs with bodies in RAM, q2 and q3 runs without.
@@ -101,7 +101,7 @@ class Zones:
     # --- the tail -------------------------------------------------------------------------------------
 
     def tail(self) -> deque[MsgStatus]:
-        """Where the next publish goes (VQ-6)."""
+        """Where the next publish goes."""
         return self.q1 if self.q3 else self.q4
 
     def count_published(self, count: int, size: int, heavy: int = 0) -> None:
@@ -250,7 +250,7 @@ class Zones:
             self.deltas_to_betas(1)
 
     def _after_q3(self) -> None:
-        """q3 may have become empty (VQ-7): the delta comes into it, or q1 becomes q4."""
+        """q3 may have become empty: the delta comes into it, or q1 becomes q4."""
         if self.q3:
             return
         if self.delta_count:
@@ -262,7 +262,7 @@ class Zones:
     # --- towards the disk -------------------------------------------------------------------------------
 
     def push_alphas_to_betas(self, from_q1: int, from_q4: int) -> int:
-        """Let go of bodies: of q1 from its front, of q4 from its rear (VQ-16). Returns how many messages became betas.
+        """Let go of bodies: of q1 from its front, of q4 from its rear. Returns how many messages became betas.
 
         Messages that the journal has not written yet stay in RAM, and so does what stands before them in q1.
         """
@@ -331,7 +331,7 @@ class Zones:
         return parts
 
     def push_betas_to_deltas(self, quota: int, messages_max: int) -> int:
-        """Let go of positions (VQ-18): of q3 from its rear, one segment stays; then of q2 from its front.
+        """Let go of positions: of q3 from its rear, one segment stays; then of q2 from its front.
 
         The quota counts runs; it also ends when that many messages went, after the run in which they did. Returns how
         many runs went.
@@ -366,7 +366,7 @@ class Zones:
     # --- back from the disk -----------------------------------------------------------------------------
 
     def deltas_to_betas(self, runs: int = 0) -> None:
-        """Fill q3 from the delta (VQ-8) until it has more than so many runs; when the delta is used up, q2 follows."""
+        """Fill q3 from the delta until it has more than so many runs; when the delta is used up, q2 follows."""
         while self.delta_count and len(self.q3) <= runs:
             stop = self.delta_stop(self.delta_start)
             part = self.delta_part(self.delta_start, stop)
