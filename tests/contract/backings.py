@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_NONE, BackingQueue, BackingQueues, BackingWork
 from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
@@ -65,6 +67,12 @@ BACKINGS = [
         keeps_transient=True,
         cost=5,
     ),
+]
+
+
+# `make check` leaves out those that need a database.
+BACKING_PARAMETERS = [
+    pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.cost > 1 else []) for spec in BACKINGS
 ]
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.backing.backing_queue import BackingQueue
-from tests.contract.backings import BACKINGS, Backing, OpenBacking
+from tests.contract.backings import BACKING_PARAMETERS, Backing, OpenBacking
 
 
-@pytest.fixture(params=BACKINGS, ids=[spec.name for spec in BACKINGS])
+@pytest.fixture(params=BACKING_PARAMETERS)
 def spec(request: pytest.FixtureRequest) -> Backing:
     return request.param
 

@@ -22,6 +22,8 @@ from tests.contract.backings import BACKINGS, MANY, OpenBacking
 from tests.contract.model import content
 from tests.contract.postgres_backings import server_url
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def backing(tmp_path: Path) -> Iterator[OpenBacking]:

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from penstock.backing.backing_queue import BackingQueue
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
-from tests.contract.backings import BACKINGS, Backing, OpenBacking, expired_at
+from tests.contract.backings import BACKING_PARAMETERS, Backing, OpenBacking, expired_at
 from tests.contract.model import GONE, PENDING, READY, BackingModel, content
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
@@ -316,7 +316,7 @@ class BackingMachine(RuleBasedStateMachine):
 
 # Passes in seconds; but a failure is shrunk first, and a timeout meanwhile would be taken for a second, flaky failure.
 @pytest.mark.timeout(3_600 if DEEP else 600)
-@pytest.mark.parametrize("spec", BACKINGS, ids=[spec.name for spec in BACKINGS])
+@pytest.mark.parametrize("spec", BACKING_PARAMETERS)
 def test_every_sequence_of_calls_leaves_what_the_model_holds(spec: Backing) -> None:
     run_state_machine_as_test(
         lambda: BackingMachine(spec),
