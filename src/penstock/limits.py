@@ -115,6 +115,8 @@ REJECT_AT_ONCE: Final = 64
 # One slice of a settlement of many deliveries: so many messages, or as many as take so long.
 SETTLE_MESSAGES_MAX: Final = 4_096
 SETTLE_TURN_S: Final = 0.005
+# Messages that a purge in slices removes before it looks at the time: about a millisecond, if each is a run of its own.
+PURGE_AT_ONCE: Final = 64
 # Below this many ready messages per waiting consumer they are dealt one at a time, strictly in turn.
 DEAL_SINGLY_BELOW: Final = 8
 

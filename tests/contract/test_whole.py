@@ -42,6 +42,39 @@ def test_a_purged_queue_takes_messages_again(backing: OpenBacking, bq: BackingQu
     assert backing.take(2) == [(first, b"", True), (first + 7, b"new", False)]
 
 
+def test_a_purge_in_slices_removes_what_was_ready_and_what_comes_back_meanwhile(
+    backing: OpenBacking, bq: BackingQueue
+) -> None:
+    first = mixed(backing)
+    if not bq.begin_purge():
+        return
+    purged = bq.purge_some(1)
+    assert purged >= 1
+    backing.publish(b"new")
+    assert bq.requeue([first]) == 1
+    while count := bq.purge_some(2):
+        purged += count
+        bq.check_invariants()
+    assert purged == 6
+    assert (len(bq), bq.depth()) == (1, 2)
+    assert [body for _, body, _ in backing.take(1)] == [b"new"]
+    assert bq.ack([first, first + 3]) == 1
+
+
+def test_a_restart_in_the_middle_of_a_purge_in_slices_leaves_what_was_not_removed(
+    backing: OpenBacking, bq: BackingQueue
+) -> None:
+    if not backing.spec.survives or not backing.persistent:
+        return
+    mixed(backing)
+    if not bq.begin_purge():
+        return
+    purged = bq.purge_some(2)
+    backing.restart()
+    assert len(backing.queue) == 7 - purged
+    backing.queue.check_invariants()
+
+
 def test_fold_shows_ready_and_pending_messages_once_each_in_order(backing: OpenBacking) -> None:
     first = mixed(backing)
     shown = [(seq_id - first, len(entry[1]) - 1, pending) for seq_id, entry, pending in backing.folded()]

@@ -52,7 +52,7 @@ def tiny_options() -> StoreOptions:
 
 def tiny_paging() -> PagingOptions:
     return PagingOptions(
-        cap=2, slack=0, bytes_max=64, io_batch=1, slice_count=3, read_ahead_count=3, read_ahead_bytes=30
+        cap=2, slack=0, bytes_max=64, io_batch=1, slice_count=3, read_ahead_count=3, read_ahead_bytes=30, at_once=1
     )
 
 

@@ -41,14 +41,16 @@ def storm_options(rng: random.Random) -> StoreOptions:
 
 
 def storm_paging(rng: random.Random) -> PagingOptions:
+    cap = rng.choice([1, 4])
     return PagingOptions(
-        cap=rng.choice([1, 4]),
+        cap=cap,
         slack=rng.choice([0, 10]),
         bytes_max=rng.choice([100, 10_000]),
         io_batch=rng.choice([1, 3]),
         slice_count=rng.choice([2, 50]),
         read_ahead_count=rng.choice([1, 4]),
         read_ahead_bytes=rng.choice([10, 1000]),
+        at_once=1 if cap == 1 else 512,
     )
 
 
@@ -174,7 +176,14 @@ class Storm:
 
     def purge(self) -> None:
         ready = self.in_state(READY)
-        assert self.house.queue.purge() == len(ready)
+        queue = self.house.queue
+        if queue.begin_purge():
+            purged = 0
+            while count := queue.purge_some(2):
+                purged += count
+        else:
+            purged = queue.purge()
+        assert purged == len(ready)
         for seq_id in ready:
             self.known[seq_id].state = GONE
 

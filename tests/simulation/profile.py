@@ -113,6 +113,7 @@ class Profile:
             read_ahead_count=choice((1, 3, 20)),
             read_ahead_bytes=choice((1, 60, HUGE)),
             policy=choice((TailFirst(), SplitEvenly())),
+            at_once=(1, 2, 512)[self.steps % 3],
         )
         # Buffers of the queue index and of the queue store, which are constants elsewhere.
         self.index_buffer_bytes = choice((1, 100, HUGE))

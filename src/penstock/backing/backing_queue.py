@@ -27,8 +27,8 @@ Invariants, true after every call (`check_invariants` asserts what an implementa
   5. Entries are never changed. A fetched run belongs to the caller.
 
 An OSError that comes out of a verb leaves all of them true: a publish that raises has published nothing, ack and
-requeue do not raise one, and of the verbs that read, fetch and drop have then taken nothing; dropwhile, fetchwhile and
-a purge of several levels may have ended early.
+requeue do not raise one, and of the verbs that read, fetch, drop and purge_some have then taken nothing; dropwhile,
+fetchwhile and a purge of several levels may have ended early.
 
 Visitors and predicates must not call the backing.
 
@@ -338,6 +338,20 @@ class BackingQueue(ABC):
     @abstractmethod
     def purge(self) -> int:
         """Remove what is ready; return how many. Pending messages stay; owed confirms are still given."""
+
+    def begin_purge(self) -> bool:
+        """Note what is ready. True when `purge` would take long: then `purge_some` is to be called until nothing goes.
+
+        What is published from now on stays. What comes back (requeue) before the last slice goes too.
+        """
+        return False
+
+    def purge_some(self, count_max: int) -> int:
+        """Remove the first of what was ready at `begin_purge`, about so many at most; return how many.
+
+        crash: what a slice has removed comes back if its rows were not synced, as with any purge.
+        """
+        return 0
 
     @abstractmethod
     def fold(self, visit: FoldVisitor) -> None:

@@ -138,8 +138,8 @@ class Queue(Availability):
         self.crashed = False
         # Set by whoever wants it to hand out nothing for now.
         self.paused = False
-        # Settlements of many of its deliveries that are under way, and how many of them put messages back: until those
-        # are over nothing is handed out.
+        # Settlements and purges of many messages that are under way; and how many of them put messages back, or take
+        # ready ones away: until those are over nothing is handed out.
         self.settling: tuple[Settling, ...] = ()
         self.returning = 0
         # Set while the overflow rule has publishers wait.
@@ -600,7 +600,7 @@ class Queue(Availability):
     # --- settling in slices ---------------------------------------------------------------------------
 
     def settling_begun(self, settling: Settling, returns: bool) -> None:
-        """Deliveries are settled in several turns from now on; with `returns` they come back."""
+        """Deliveries are settled in several turns from now on; with `returns` nothing is handed out meanwhile."""
         self.settling = (*self.settling, settling)
         self.returning += returns
 
@@ -683,7 +683,7 @@ class Queue(Availability):
         """Cancel the consumers, drop everything; return how many messages were ready."""
         while self.settling:
             # What was rejected before goes to its dead-letter exchange.
-            self.settling[0].finish()
+            self.settling[0].leave()
         ready = len(self)
         self._leave_use()
         self.backing.delete_and_terminate()

@@ -7,11 +7,15 @@ from collections.abc import Callable
 
 
 class Settling(ABC):
-    """One client has settled so many deliveries that they are worked off in slices."""
+    """One client has settled so many deliveries, or purges so many messages, that they are worked off in slices."""
 
     @abstractmethod
     def finish(self) -> None:
         """Settle the rest now: what comes next must not happen before."""
+
+    def leave(self) -> None:
+        """The queue is about to be deleted: do what must not be lost with it."""
+        self.finish()
 
     @abstractmethod
     def when_over(self, call: Callable[[], None]) -> None:

@@ -303,6 +303,17 @@ class PriorityBackingQueue(BackingQueue):
     def purge(self) -> int:
         return sum([backing.purge() for _, backing in self._levels.open])
 
+    def begin_purge(self) -> bool:
+        # Each notes what it has, whether the others take long or not.
+        return any([backing.begin_purge() for _, backing in self._levels.open])
+
+    def purge_some(self, count_max: int) -> int:
+        for _, backing in self._levels.open:
+            purged = backing.purge_some(count_max)
+            if purged:
+                return purged
+        return 0
+
     def fold(self, visit: FoldVisitor) -> None:
         for base, backing in self._levels.open:
             part = LevelFold(base, visit)

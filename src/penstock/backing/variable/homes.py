@@ -38,6 +38,7 @@ from penstock.store.queue.queue_index import QueueIndex
 from penstock.store.queue.queue_store import QueueStore
 from penstock.store.queue.segment_files import Post
 from penstock.store.shared.message_store import MessageStore
+from penstock.store.shared.shared_stores import ReleaseSome
 
 log: Final = logging.getLogger("penstock.store")
 
@@ -282,6 +283,17 @@ class Homes:
             assert status.addresses is not None
             for address in status.addresses[index : index + count]:
                 store.release(address)
+
+    def has_shared(self) -> bool:
+        """False when the queue can have nothing in the shared stores: they are empty."""
+        for store in (self._persistent, self._transient):
+            if store is not None and not store.is_empty():
+                return True
+        return False
+
+    def release_later(self, release_some: ReleaseSome) -> None:
+        """Have references given back in the turns to come."""
+        self.node.shared_stores.release_later(self._vhost_id, release_some)
 
     def sweep(self, live: LiveMap) -> None:
         """Give up the files of stretches in which nothing is left. A checkpoint has to say so before they go."""

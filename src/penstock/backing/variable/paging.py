@@ -68,6 +68,7 @@ class PagingOptions:
     """The numbers of paging."""
 
     __slots__ = (
+        "at_once",
         "bytes_max",
         "cap",
         "io_batch",
@@ -88,6 +89,7 @@ class PagingOptions:
         read_ahead_count: int = 2048,
         read_ahead_bytes: int = 256 << 10,
         policy: EvictionPolicy | None = None,
+        at_once: int = 512,
     ) -> None:
         # Bodies that a queue keeps in RAM when it pages, and how many more it may have before it does.
         self.cap = cap
@@ -101,6 +103,8 @@ class PagingOptions:
         # What one step reads back from disk.
         self.read_ahead_count = read_ahead_count
         self.read_ahead_bytes = read_ahead_bytes
+        # Runs, or large bodies, that a purge or a deletion deals with at once; of more there are slices.
+        self.at_once = at_once
         self.policy: EvictionPolicy = TailFirst() if policy is None else policy
 
 

@@ -27,7 +27,7 @@ from itertools import islice
 from typing import Final, final
 
 from penstock.backing.variable.homes import Homes
-from penstock.backing.zones.msg_status import MsgStatus, Settled
+from penstock.backing.zones.msg_status import MsgStatus, Settled, shared_runs
 from penstock.message import Entry, large_properties_bytes
 from penstock.store.queue import places
 
@@ -177,6 +177,27 @@ class PendingAcks:
         run.drop_front(count, size)
         self._add(run)
         return size
+
+    def give_up(self) -> PendingAcks:
+        """Forget all of them; they are in a new one of these, with their references to the shared store."""
+        twin = PendingAcks(self._homes)
+        twin.count, twin.size_bytes = self.count, self.size_bytes
+        twin.ram_bytes, twin._ram_count = self.ram_bytes, self._ram_count
+        twin._runs, twin._starts, twin._in_ram = self._runs, self._starts, self._in_ram
+        self.count = self.size_bytes = self.ram_bytes = self._ram_count = 0
+        self._runs, self._starts, self._in_ram = {}, {}, {}
+        return twin
+
+    def shared_runs(self) -> list[MsgStatus]:
+        """Those whose bodies are in a shared store, in no order; not to be changed."""
+        return shared_runs(list(self._runs.values()))
+
+    def free(self, count_max: int) -> int:
+        """Let go of so many runs of what somebody has given up; return how many there were. Nothing is counted."""
+        count = min(count_max, len(self._runs))
+        for _ in range(count):
+            self._runs.popitem()
+        return count
 
     def take_back(self, seq_ids: Sequence[int]) -> list[MsgStatus]:
         """Take messages out as runs, in order of seq_ids, to be ready again; unknown and repeated ids are skipped."""

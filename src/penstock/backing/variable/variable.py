@@ -22,7 +22,8 @@ Invariants
   7. An OSError leaves all of this true, and every message ready or pending, or gone if the verb was to remove it. Only
      verbs that must read raise one: fetch and its kin, browse, fold, ackfold, purge. A body that cannot be read raises
      none in fetch, which sets its message aside, nor in browse and fold, which leave it out. What was not reached is as
-     before: a fetch has taken nothing, a purge has removed nothing, dropwhile and fetchwhile have ended early. Publish,
+     before: a fetch has taken nothing, a purge has removed nothing (nor has a slice of one), dropwhile and fetchwhile
+     have ended early. Publish,
      ack, requeue and paging keep in RAM what cannot be written; requeue keeps what cannot be read as it is.
 
 After a crash the persistent messages of durable queues come back as far as the journal was synced, all marked
@@ -51,6 +52,7 @@ from penstock.backing.backing_queue import (
 )
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_EXPIRED, REASON_NONE, THE_QUEUE
 from penstock.backing.variable.homes import Homes
+from penstock.backing.variable.leftovers import DeltaLeft, Leftovers
 from penstock.backing.variable.owed_confirms import OwedConfirms
 from penstock.backing.variable.paging import INFINITE, Paging, PagingOptions
 from penstock.backing.variable.pending_acks import PendingAcks
@@ -60,7 +62,7 @@ from penstock.backing.variable.rates import Rates
 from penstock.backing.variable.set_aside import SetAside
 from penstock.backing.variable.tail import Tail
 from penstock.backing.zones import zone_views
-from penstock.backing.zones.msg_status import MsgStatus, Settled
+from penstock.backing.zones.msg_status import MsgStatus, Settled, shared_runs
 from penstock.backing.zones.zones import Zones
 from penstock.clock import Clock
 from penstock.journal import rows
@@ -105,6 +107,11 @@ class VariableBackingQueue(BackingQueue):
         self.aside = SetAside(clock)
         # Messages that have become ready by themselves, and that nobody was told of.
         self._arrived_count = 0
+        # A purge in slices removes what stands below.
+        self._purge_below = 0
+        # Whether it was deleted so that nothing brings it back, and whether what it left is given back, too.
+        self._is_forgotten = not self.durable
+        self._is_cleared = False
         self._callback = callback
         self._journal = homes.journal
         self._owed = OwedConfirms(homes.journal, self.KIND, callback)
@@ -126,14 +133,8 @@ class VariableBackingQueue(BackingQueue):
             log.warning("%s was terminated, but not all of it could be written: %s", self.homes.folder, error)
 
     def delete_and_terminate(self) -> None:
-        try:
-            self._release_ready()
-        except OSError as error:
-            # That must not keep a queue alive. Its large bodies stay until the next start counts who wants them.
-            log.warning("%s is deleted, but not all that it refers to could be found: %s", self.homes.folder, error)
+        leftovers = self._leftovers()
         self.zones.clear()
-        self.zones.strays.remove(self.zones.strays.seq_ids())
-        self.pending.remove(self.pending.seq_ids())
         self.live.remove(self.live.low, max(0, self.tail.next_seq_id - self.live.low))
         self.tail.persistent_count = self.tail.persistent_bytes = 0
         self.tail.forget_counts()
@@ -147,11 +148,44 @@ class VariableBackingQueue(BackingQueue):
             # Not before nothing can bring the queue back.
             self._journal.when_durable(self._forgotten)
             self.homes.node.unregister(self.queue_no)
-        else:
-            self.homes.delete_all()
+        self._give_back(leftovers)
+
+    def _leftovers(self) -> Leftovers:
+        """All that it holds, ready and pending. The pending ones are taken out."""
+        zones = self.zones
+        ready = zone_views.runs_in_ram(zones)
+        strays, pending = zones.strays.give_up(), self.pending.give_up()
+        ready.extend(strays.runs())
+        if not self.homes.has_shared():
+            return Leftovers(self.homes, ready, pending, [], None, self._cleared)
+        delta: DeltaLeft | None = None
+        if zones.delta_count and any(list(self.homes.index_segments.values())):
+            delta = DeltaLeft(
+                zones.delta_start, zones.delta_end, self.live.copy(), pending, strays, zones.transient_threshold
+            )
+        shared = [*shared_runs(ready), *pending.shared_runs()]
+        return Leftovers(self.homes, ready, pending, shared, delta, self._cleared)
+
+    def _give_back(self, leftovers: Leftovers) -> None:
+        """Some of it now, the rest in the turns to come."""
+        left = self.paging.options.at_once
+        while left > 0:
+            count = leftovers.release_some(left)
+            if count == 0:
+                return
+            left -= count
+        self.homes.release_later(leftovers.release_some)
+
+    def _cleared(self) -> None:
+        self._is_cleared = True
+        self._delete_files()
 
     def _forgotten(self, durable: bool) -> None:
-        if durable:
+        self._is_forgotten = durable
+        self._delete_files()
+
+    def _delete_files(self) -> None:
+        if self._is_forgotten and self._is_cleared:
             self.homes.delete_all()
 
     # --- publishing -------------------------------------------------------------------------------
@@ -429,8 +463,10 @@ class VariableBackingQueue(BackingQueue):
             return 0
         strays = self.zones.strays
         if self.pending.count == 0:
-            self._release_ready()
-            strays.remove(strays.seq_ids())
+            # Read before anything is given back: an error leaves everything as it is.
+            ready = zone_views.runs_in_ram(self.zones)
+            shared = self._shared_ready(ready)
+            ready.extend(strays.give_up().runs())
             low = self.live.low
             length = self.tail.next_seq_id - low
             if self.tail.persistent_count > 0:
@@ -440,6 +476,7 @@ class VariableBackingQueue(BackingQueue):
             self.live.remove(low, length)
             self.tail.forget_counts()
             self.homes.sweep(self.live)
+            self._give_back(Leftovers(self.homes, ready, PendingAcks(self.homes), shared, None, _nothing_left))
             return purged
         ready = [*zone_views.runs_in_ram(self.zones), *zone_views.delta_runs(self.zones)]
         for status in [*ready, *strays.take_back(strays.seq_ids())]:
@@ -453,6 +490,35 @@ class VariableBackingQueue(BackingQueue):
                     self.zones.recount_due = True
         # These were ready, until they could not be read.
         self._settle(self.pending.remove(self.aside.take()), rows.PURGED)
+        return purged
+
+    def begin_purge(self) -> bool:
+        self._purge_below = self.tail.next_seq_id
+        zones = self.zones
+        at_once = self.paging.options.at_once
+        if self.pending.count:
+            # Run by run.
+            runs = len(zones.q1) + len(zones.q2) + len(zones.q3) + len(zones.q4) + zones.strays.positions()
+            return runs + zones.delta_count > at_once
+        # Only for large bodies the delta has to be read.
+        return zones.delta_count > at_once and any(list(self.homes.index_segments.values()))
+
+    def purge_some(self, count_max: int) -> int:
+        purged = 0
+        while purged < count_max:
+            head = head_of(self.zones)
+            if head is None or head.seq_id >= self._purge_below:
+                # These were ready, until they could not be read.
+                return purged + self._settle(self.pending.remove(self.aside.take()), rows.PURGED)
+            try:
+                count = min(head.count, count_max - purged, self._purge_below - head.seq_id)
+                status = self._take_unread(head, count)
+            except OSError:
+                if not purged:
+                    raise
+                return purged
+            purged += status.count
+            self._gone(status, rows.PURGED)
         return purged
 
     def _note_purged(self, low: int, length: int) -> None:
@@ -518,14 +584,14 @@ class VariableBackingQueue(BackingQueue):
         self.aside.add(status, self.homes.folder, error)
         self.pending.record(status, None)
 
-    def _release_ready(self) -> None:
-        """Give back the references to the shared stores of what is ready."""
-        ready = zone_views.runs_in_ram(self.zones)
+    def _shared_ready(self, in_ram: list[MsgStatus]) -> list[MsgStatus]:
+        """What is ready with its bodies in a shared store; reads the delta for it."""
+        if not self.homes.has_shared():
+            return []
+        shared = shared_runs([*in_ram, *self.zones.strays.runs()])
         if any(list(self.homes.index_segments.values())):
-            # Read before anything is given back: an error leaves everything as it is.
-            ready.extend(zone_views.delta_runs(self.zones))
-        for status in ready:
-            self.homes.release(status, 0, status.count)
+            shared.extend(shared_runs(zone_views.delta_runs(self.zones)))
+        return shared
 
     # --- how much there is -------------------------------------------------------------------------
 
@@ -677,6 +743,10 @@ class VariableBackingQueue(BackingQueue):
         assert not [seq_id for seq_id in held if seq_id in self.pending], "2: ready and pending"
         assert self.depth() <= self.live.count(self.tail.next_seq_id), "2: more is held than is live"
         assert self.tail.persistent_count >= 0 and self.tail.persistent_bytes >= 0, "counters"
+
+
+def _nothing_left() -> None:
+    """A purged queue has nothing to do when it has given its references back."""
 
 
 def _nothing_lost(status: MsgStatus) -> None:

@@ -302,6 +302,11 @@ class MsgStatus:
         ]
 
 
+def shared_runs(runs: list[MsgStatus]) -> list[MsgStatus]:
+    """Those whose bodies are in a shared store."""
+    return [run for run in runs if run.msg_in_store == places.MSG_STORE]
+
+
 def readable_parts(status: MsgStatus, found: list[Entry | None]) -> list[tuple[MsgStatus, list[Entry] | None]]:
     """A run cut into stretches that could be read, with their messages, and stretches that could not, with None."""
     if len(found) == status.count and None not in found:

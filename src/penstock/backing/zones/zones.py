@@ -411,9 +411,11 @@ class Zones:
 
     def _count_missing(self, start: int) -> None:
         """Slots may be damaged: the delta has what is live from `start` on, not pending and no stray, and no more."""
-        live = sum([count for _, count in self._live.live_runs(start, self.delta_end)])
-        there = live - self._pending.count_between(start, self.delta_end)
-        there -= self.strays.count_between(start, self.delta_end)
+        there = 0
+        if start < self.delta_end:
+            there = sum([count for _, count in self._live.live_runs(start, self.delta_end)])
+            there -= self._pending.count_between(start, self.delta_end)
+            there -= self.strays.count_between(start, self.delta_end)
         if self.delta_count > there:
             self.ready_count -= self.delta_count - there
             self.delta_count = there

@@ -185,11 +185,22 @@ class Unacked:
 
     def take_all(self) -> list[Span]:
         """Settle all, in the order of delivery."""
-        if not self._stretches:
-            return []
-        last = max(self._stretches)
-        spans = self._take_through(last + self._stretches[last][1] - 1)
-        assert not self._stretches
+        stretches = self._stretches
+        spans: list[Span] = []
+        last_run: UnackedRun | None = None
+        length = end = 0
+        for tag in sorted(stretches):
+            run, count = stretches[tag]
+            if run is last_run and tag == end:
+                length += count
+                spans[-1] = (run, spans[-1][1], length)
+            else:
+                spans.append((run, tag + run.offset, count))
+                last_run, length = run, count
+            end = tag + count
+        if spans:
+            self._lowest = end
+            self._stretches, self._starts, self._count = {}, {}, 0
         return spans
 
     def _take_through(self, last_tag: int) -> list[Span]:

@@ -429,17 +429,10 @@ class Connection(asyncio.Protocol):
             self._reader.clear()
             # Behind the answers to the methods that came before the malformed frame.
             self.refuse(error, 0)
-        except OSError as error:
-            self._reader.clear()
-            if is_temporary(error):
-                log.warning("connection %s: %s", self.peer, error)
-                self.close_with(resource_error("the broker is out of file descriptors or memory: try again later"), 0)
-            else:
-                self.failed()
-        except Exception:
+        except Exception as error:
             # A bug of ours must cost this client its connection and nobody else anything.
             self._reader.clear()
-            self.failed()
+            self.failed_with(error)
         if self._fed:
             fed = list(self._fed)
             self._fed.clear()
@@ -452,6 +445,14 @@ class Connection(asyncio.Protocol):
             self.yield_parsing()
         self.server.received(len(data))
         self.server.arm_expiry()
+
+    def failed_with(self, error: Exception) -> None:
+        """Called while the exception is handled, be it a bug or an error of the machine."""
+        if isinstance(error, OSError) and is_temporary(error):
+            log.warning("connection %s: %s", self.peer, error)
+            self.close_with(resource_error("the broker is out of file descriptors or memory: try again later"), 0)
+        else:
+            self.failed()
 
     def failed(self) -> None:
         """Called while an unexpected exception is handled."""

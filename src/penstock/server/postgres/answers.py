@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.backing.postgres.link import unavailable
 from penstock.errors import AmqpError, ChannelException
+from penstock.queues.purging import begin_purge
 from penstock.queues.queue import Queue
 from penstock.server.connection.awaited_answer import DISK
+from penstock.server.settling.purge import Purge
 
 if TYPE_CHECKING:
     from penstock.server.channel.channel import Channel
@@ -125,7 +127,11 @@ def when_dropped(channel: Channel, index: int, queue: Queue, delete: GoOn, answe
 def when_purged(channel: Channel, index: int, queue: Queue, answer: Callable[[int], None]) -> None:
     """Answer with how many messages were purged, when they are gone."""
     if not queue.backing.IS_REMOTE:
-        answer(queue.purge())
+        purging = begin_purge(queue)
+        if purging is None:
+            answer(queue.purge())
+        else:
+            channel.connection.server.settlements.begin(Purge(channel, queue, purging, answer))
         return
     counts: list[int] = []
     wait = PgWait(channel, index, queue, lambda: answer(counts[0]))

@@ -1,8 +1,8 @@
 """Settling in slices: one act of a client may settle any number of deliveries, one turn of the loop only some.
 
 An ack, nack or recover of many, a closed channel, a lost connection: the first slice is settled at once, the rest in
-turns of its own, a few milliseconds each, several settlements one after the other. Nobody sees the difference but by
-the time that it takes:
+turns of its own, a few milliseconds each, several settlements one after the other; so are commits, rollbacks and purges
+(`commit`, `rollback`, `purge`). Nobody sees the difference but by the time that it takes:
 
   1. The connection that asked for it is not parsed until it is over, so that what it sent behind it happens after it.
   2. A queue to which messages come back hands out nothing meanwhile: they come before those that stood behind them.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.server.channel.channel import Channel
     from penstock.server.connection.connection import Connection
     from penstock.server.settling.commit import Commit
+    from penstock.server.settling.purge import Purge
     from penstock.server.settling.rollback import Rollback
 
 # Of a method that names a queue.
@@ -122,7 +123,7 @@ class Settlements:
         self._loop = loop
         self._clock = clock
         # In the order of their turn.
-        self._waiting: deque[Settlement | Commit | Rollback] = deque()
+        self._waiting: deque[Settlement | Commit | Rollback | Purge] = deque()
 
     def settle(self, channel: Channel, spans: list[Span], how: int) -> None:
         """Settle what a client has said something about."""
@@ -133,7 +134,7 @@ class Settlements:
         if spans:
             self.begin(Settlement(connection, None, spans, REQUEUE))
 
-    def begin(self, settlement: Settlement | Commit | Rollback) -> None:
+    def begin(self, settlement: Settlement | Commit | Rollback | Purge) -> None:
         """Do the first slice now, and the others in turns to come."""
         settlement.settle_some(self._clock)
         if settlement.is_over():

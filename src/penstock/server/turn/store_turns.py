@@ -87,7 +87,7 @@ class StoreTurns:
         now_s = self._clock.monotonic_s()
         is_busy = self._node.checkpointer.is_running or self._node.retention.moving != NOTHING
         due_s = now_s + (BACKGROUND_S if is_busy else IDLE_S)
-        if self._node.is_behind():
+        if self._node.is_behind() or self._node.has_leftovers():
             due_s = now_s
         commit_due_s = self._node.journal.commit_due_s()
         if commit_due_s is not None and not self._node.journal.in_flight:

@@ -172,6 +172,8 @@ class NodeStore:
             if self.checkpointer.is_running:
                 # It waits for rows that found no room. The other one tries once more.
                 self.checkpointer.give_up("the disk is full")
+            # Their files go with the last of what they have left.
+            self.shared_stores.release_some(_FOREVER_S, self._clock)
             self.checkpoint_now(clean=True)
         self.shared_stores.close()
         self.journal.close()
@@ -217,6 +219,10 @@ class NodeStore:
     def is_behind(self) -> bool:
         """Whether the next turn should come soon: a large body is being written, slice by slice."""
         return self.failed is None and self.shared_stores.is_behind()
+
+    def has_leftovers(self) -> bool:
+        """Whether a queue that is gone still has references to give back: the next turn should come soon, too."""
+        return self.failed is None and self.shared_stores.has_leftovers()
 
     # --- queues -----------------------------------------------------------------------------------------
 
@@ -323,6 +329,7 @@ class NodeStore:
         if self.failed is not None:
             return
         deadline_s = now + self.options.slice_s
+        self.shared_stores.release_some(deadline_s, self._clock)
         if self.checkpointer.is_running:
             while self.checkpointer.step(deadline_s) and self._clock.monotonic_s() < deadline_s:
                 pass

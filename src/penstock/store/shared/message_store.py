@@ -320,6 +320,10 @@ class MessageStore:
         front = self._folder.read(file, front_bytes, offset)
         return decode_parts(front, self._folder.read(file, size - front_bytes, offset + front_bytes))
 
+    def is_empty(self) -> bool:
+        """Whether nobody wants anything of it."""
+        return not self._bodies.live
+
     def is_written(self, address: int) -> bool:
         """Whether a wanted body has left the buffer."""
         return address in self._bodies.live and address not in self._buffer

@@ -19,6 +19,8 @@ A crash leaves bodies that nobody refers to; the next start finds them without a
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Final, final
 
 from penstock.clock import Clock
@@ -35,6 +37,13 @@ from penstock.store.shared.message_store import MessageStore, MessageStoreOption
 # How much compaction copies in a slice, and how often it is asked when it had nothing to do.
 _COMPACT_BYTES: Final = 256 * 1024
 _COMPACT_EVERY_S: Final = 1.0
+
+
+# References that a deleted or purged queue gives back before the time is looked at.
+_RELEASE_COUNT: Final = 256
+
+# Gives back so many references, or as much memory; returns how many, 0 when there are none left.
+ReleaseSome = Callable[[int], int]
 
 
 def shared_folder(vhost_id: str, persistent: bool) -> str:
@@ -68,6 +77,8 @@ class SharedStores:
         self._compacting = 0
         # How many in a row had nothing to do.
         self._idle_stores = 0
+        # What queues that are gone have left, with the vhost of each.
+        self._leftovers: deque[tuple[str, ReleaseSome]] = deque()
 
     def store(self, vhost_id: str, persistent: bool) -> MessageStore:
         """The store, started when it is first asked for."""
@@ -164,8 +175,24 @@ class SharedStores:
             self._idle_stores = 0
             self._compact_next_s = now + _COMPACT_EVERY_S
 
+    def release_later(self, vhost_id: str, release_some: ReleaseSome) -> None:
+        """A queue of the vhost has so many references to give back that one turn has no time for all of them."""
+        self._leftovers.append((vhost_id, release_some))
+
+    def has_leftovers(self) -> bool:
+        return len(self._leftovers) > 0
+
+    def release_some(self, deadline_s: float, clock: Clock) -> None:
+        """Give back what queues have left, for a while."""
+        while self._leftovers:
+            if not self._leftovers[0][1](_RELEASE_COUNT):
+                self._leftovers.popleft()
+            if clock.monotonic_s() >= deadline_s:
+                return
+
     def forget_vhost(self, vhost_id: str) -> None:
         """Its folder is about to be removed."""
+        self._leftovers = deque([left for left in self._leftovers if left[0] != vhost_id])
         for persistent in (True, False):
             store = self._stores.pop((vhost_id, persistent), None)
             if store is not None:
