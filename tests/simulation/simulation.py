@@ -209,6 +209,8 @@ class Simulation(Lives):
         self.end_unit()
         for _ in range(4):
             self.come_to_rest()
+            while self.node.store.has_leftovers():
+                self.node.store.end_turn()
             self.node.store.checkpoint_now()
             for vhost_id in VHOSTS:
                 for persistent in (True, False):

@@ -13,7 +13,7 @@ from test_settlements import bodies, declared, lose, queue_of, rushed, texts
 from wire_bench import Bench, Client
 
 from penstock import limits
-from penstock.backing.paging import PagingOptions
+from penstock.backing.variable.paging import PagingOptions
 
 AT_ONCE = PagingOptions().at_once
 # Every second message is unacked: so many runs are ready, of one message each.

@@ -13,12 +13,13 @@ import logging
 from collections.abc import Callable
 from typing import Final, final
 
-from penstock.backing.delta_reader import read_delta
-from penstock.backing.homes import Homes
-from penstock.backing.msg_status import MsgStatus
-from penstock.backing.pending_acks import PendingAcks
-from penstock.store import places
-from penstock.store.live_map import LiveMap
+from penstock.backing.variable.homes import Homes
+from penstock.backing.variable.pending_acks import PendingAcks
+from penstock.backing.zones import zone_views
+from penstock.backing.zones.delta_reader import read_delta
+from penstock.backing.zones.msg_status import MsgStatus, shared_runs
+from penstock.backing.zones.zones import Zones
+from penstock.store.queue.live_map import LiveMap
 
 log: Final = logging.getLogger("penstock.store")
 
@@ -120,7 +121,7 @@ class Leftovers:
                     0,
                     delta.strays,
                 )
-                self._shared = [run for run in part.betas if run.msg_in_store == places.MSG_STORE]
+                self._shared = shared_runs(part.betas)
             except OSError as error:
                 # Its large bodies stay until the next start counts who wants them.
                 folder = self._homes.folder
@@ -130,3 +131,18 @@ class Leftovers:
         if stop >= delta.end:
             self._delta = None
         return max(1, stop - start)
+
+
+def leftovers_of(zones: Zones, live: LiveMap, pending: PendingAcks, when_over: Callable[[], None]) -> Leftovers:
+    """All that a queue holds, ready and pending. The pending ones are taken out."""
+    homes = zones.homes
+    ready = zone_views.runs_in_ram(zones)
+    strays, given_up = zones.strays.give_up(), pending.give_up()
+    ready.extend(strays.runs())
+    if not homes.has_shared():
+        return Leftovers(homes, ready, given_up, [], None, when_over)
+    delta: DeltaLeft | None = None
+    if zones.delta_count and any(list(homes.index_segments.values())):
+        threshold = zones.transient_threshold
+        delta = DeltaLeft(zones.delta_start, zones.delta_end, live.copy(), given_up, strays, threshold)
+    return Leftovers(homes, ready, given_up, [*shared_runs(ready), *given_up.shared_runs()], delta, when_over)

@@ -52,7 +52,7 @@ from penstock.backing.backing_queue import (
 )
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_EXPIRED, REASON_NONE, THE_QUEUE
 from penstock.backing.variable.homes import Homes
-from penstock.backing.variable.leftovers import DeltaLeft, Leftovers
+from penstock.backing.variable.leftovers import Leftovers, leftovers_of
 from penstock.backing.variable.owed_confirms import OwedConfirms
 from penstock.backing.variable.paging import INFINITE, Paging, PagingOptions
 from penstock.backing.variable.pending_acks import PendingAcks
@@ -133,7 +133,7 @@ class VariableBackingQueue(BackingQueue):
             log.warning("%s was terminated, but not all of it could be written: %s", self.homes.folder, error)
 
     def delete_and_terminate(self) -> None:
-        leftovers = self._leftovers()
+        leftovers = leftovers_of(self.zones, self.live, self.pending, self._cleared)
         self.zones.clear()
         self.live.remove(self.live.low, max(0, self.tail.next_seq_id - self.live.low))
         self.tail.persistent_count = self.tail.persistent_bytes = 0
@@ -149,22 +149,6 @@ class VariableBackingQueue(BackingQueue):
             self._journal.when_durable(self._forgotten)
             self.homes.node.unregister(self.queue_no)
         self._give_back(leftovers)
-
-    def _leftovers(self) -> Leftovers:
-        """All that it holds, ready and pending. The pending ones are taken out."""
-        zones = self.zones
-        ready = zone_views.runs_in_ram(zones)
-        strays, pending = zones.strays.give_up(), self.pending.give_up()
-        ready.extend(strays.runs())
-        if not self.homes.has_shared():
-            return Leftovers(self.homes, ready, pending, [], None, self._cleared)
-        delta: DeltaLeft | None = None
-        if zones.delta_count and any(list(self.homes.index_segments.values())):
-            delta = DeltaLeft(
-                zones.delta_start, zones.delta_end, self.live.copy(), pending, strays, zones.transient_threshold
-            )
-        shared = [*shared_runs(ready), *pending.shared_runs()]
-        return Leftovers(self.homes, ready, pending, shared, delta, self._cleared)
 
     def _give_back(self, leftovers: Leftovers) -> None:
         """Some of it now, the rest in the turns to come."""

@@ -21,7 +21,7 @@ from penstock.queues.settling import Settling
 from penstock.wire import methods
 
 if TYPE_CHECKING:
-    from penstock.server.channel import Channel
+    from penstock.server.channel.channel import Channel
 
 
 class Purge(Settling):
