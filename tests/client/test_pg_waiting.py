@@ -115,7 +115,7 @@ def test_puts_notify_only_while_somebody_waits(
 def test_who_waits_gets_a_scheduled_message_when_it_falls_due(database: Place) -> None:
     session = database.session()
     producer, consumer = session.producer_for("q"), session.consumer_for("q")
-    producer.put("later", delay=0.2)
+    producer.put("later", delay=1.5)
     assert consumer.reserve() is None
     message = consumer.reserve(wait=PATIENCE_S)
     assert message.text == "later"

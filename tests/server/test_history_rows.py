@@ -560,7 +560,7 @@ def open_backing(name: str, server: Server) -> None:
 
 def test_consumers_that_are_gone_are_forgotten(broker: Broker, open_channel: OpenChannel) -> None:
     def known() -> int:
-        return broker.call(lambda server: len(server.broker.node.journal._actor_names))  # type: ignore[union-attr]
+        return broker.call(lambda server: len(server.broker.node.journal.names.actors))  # type: ignore[union-attr]
 
     keeper, closing = open_channel(), open_channel()
     for queue in ("cancelled", "deleted", "lost"):
