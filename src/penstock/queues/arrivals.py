@@ -75,7 +75,7 @@ class Arrivals:
 
 def arrivals_since(queue: Queue) -> Arrivals | None:
     """For a queue that was just opened; None where numbers do not tell who came first, or nothing came yet."""
-    if "x-max-priority" in queue.arguments or queue.backing is NOTHING_YET:
+    if queue.has_priorities or queue.backing is NOTHING_YET:
         return None
     return Arrivals(_next_seq_id(queue))
 
@@ -84,7 +84,7 @@ def sample_arrivals(queue: Queue, now_ms: int) -> None:
     """Called about once a second."""
     arrivals = queue.arrivals
     if arrivals is None:
-        if queue.crashed or "x-max-priority" in queue.arguments or queue.backing is NOTHING_YET:
+        if queue.crashed or queue.has_priorities or queue.backing is NOTHING_YET:
             return
         arrivals = queue.arrivals = Arrivals()
     if arrivals.published_count != queue.published_count and not queue.crashed:
@@ -96,7 +96,7 @@ def arrived_ms(queue: Queue, seq_id: int) -> int:
     """When a message came, roughly; -1 when nobody knows."""
     if queue.arrivals is None:
         # No tick since the queue was made: what is there came just now, unless numbers tell nothing.
-        return -1 if "x-max-priority" in queue.arguments else queue.wall_ms()
+        return -1 if queue.has_priorities else queue.wall_ms()
     return queue.arrivals.arrived_ms(seq_id, queue.wall_ms())
 
 

@@ -158,7 +158,7 @@ class Queue(Availability):
         # Publishes to a durable queue that wait for the disk, for the case that it crashes.
         self._unconfirmed: dict[ConfirmToken, None] = {}
         self._clock = clock
-        self.expiry = HeadExpiry(self, backing, expiries, "x-max-priority" in arguments)
+        self.expiry = HeadExpiry(self, backing, expiries, self.has_priorities)
         self._expiries = expiries
         self._owner = owner
         # Consumers that take messages and do not want all of them.
@@ -173,6 +173,11 @@ class Queue(Availability):
     def describe(self) -> str:
         """How error texts name it."""
         return f"queue '{self.name}' in vhost '{self.vhost_name}'"
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether what comes later may stand in front: numbers do not tell who came first then."""
+        return "x-max-priority" in self.arguments
 
     @property
     def leaving(self) -> Leaving:
@@ -355,7 +360,7 @@ class Queue(Availability):
         if consumer.filter is not None and consumer.acquires:
             self._choosy_count += 1
             if self.selection is None:
-                self.selection = fifo_selection(self.leaving, self.own_backing(), "x-max-priority" in self.arguments)
+                self.selection = fifo_selection(self.leaving, self.own_backing(), self.has_priorities)
         if consumer.no_local is not None:
             if self.intake is None:
                 self.intake = Intake(self, -1, None)

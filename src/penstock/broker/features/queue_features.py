@@ -128,7 +128,7 @@ def _set_selection(queue: Queue, features: Features) -> None:
     order = _order(features)
     if order is not None:
         queue.selection = ShelfSelection(
-            queue.leaving, queue.own_backing(), order, features.expire_anywhere, "x-max-priority" in queue.arguments
+            queue.leaving, queue.own_backing(), order, features.expire_anywhere, queue.has_priorities
         )
 
 

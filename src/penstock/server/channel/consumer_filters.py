@@ -131,7 +131,7 @@ def browse_start(arguments: Table, queue: Queue) -> int:
         return value
     if field != FROM_NEXT:
         raise _invalid(BROWSE_FROM_ARGUMENT, queue.describe(), "expected first, next or the number of a message")
-    if "x-max-priority" in queue.arguments:
+    if queue.has_priorities:
         # Whatever comes next stands in front of what has a lower priority, also of what the browser has passed.
         raise _invalid(BROWSE_FROM_ARGUMENT, queue.describe(), "a queue with priorities is not browsed from next on")
     return int(queue.backing.status()["next_seq_id"])
