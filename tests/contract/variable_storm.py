@@ -257,6 +257,8 @@ class Storm:
         house.commit()
         for _ in range(3):
             house.checkpoint()
+        while house.node.has_leftovers():
+            house.node.end_turn()
         live = house.queue.live
         assert (live.low, live.masks()) == (house.queue.tail.next_seq_id, {})
         used = {house.queue.tail.next_seq_id // house.queue.live.slots}

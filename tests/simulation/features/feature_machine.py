@@ -119,7 +119,7 @@ class FeatureNode:
             if selection is not None:
                 selection.check_invariants()
             if isinstance(selection, HeldSelection):
-                known = selection.ready_count() + len(queue.backing) + len(queue.bury_again)
+                known = selection.ready_count() + len(queue.backing) + queue.leaving.kept_count()
                 require(known == queue.backing.depth(), f"{queue.name}: {known} of {queue.backing.depth()} are noted")
 
     def check_start(self) -> None:
