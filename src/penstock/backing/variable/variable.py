@@ -126,7 +126,7 @@ class VariableBackingQueue(BackingQueue):
             self.delete_and_terminate()
             return
         try:
-            # For whoever opens the queue again before the node stops.
+            # The queue may be opened again before the node stops.
             self.homes.give_back()
         except OSError as error:
             # What could not be written waits for the checkpoint, which fails in its own way.

@@ -298,12 +298,12 @@ class VHost(QueueOwner):
         args.check_equal("durable", described, durable and owner is None, queue.durable)
         args.check_equal("auto_delete", described, auto_delete, queue.auto_delete)
         if BACKING in arguments:
-            # Whoever does not care gets the queue that is there.
+            # A client that does not name a backing gets the queue that is there.
             args.check_equal_arguments((BACKING,), described, arguments, queue.arguments)
         args.check_equal_arguments(args.COMPARED_QUEUE_ARGUMENTS, described, arguments, queue.arguments)
 
     def check_deletable(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
-        """Raise 406 when the queue is not as whoever wants to delete it expects."""
+        """Raise 406 when the queue has consumers or messages, and the client deletes it only without."""
         if not queue.crashed and if_empty and len(queue):
             raise precondition_failed(f"{queue.describe()} not empty")
         if if_unused and queue.consumer_count():

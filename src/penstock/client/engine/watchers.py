@@ -19,7 +19,7 @@ class Watchers:
         self._ready_then: dict[str, int] = {}
 
     def add(self, queue_names: list[str], wake: Wake) -> int:
-        """Wake whoever waits for these queues; a number for `remove`."""
+        """Have `wake` called when these queues have something; a number for `remove`."""
         with self._lock:
             self._number += 1
             for name in queue_names:
@@ -35,9 +35,9 @@ class Watchers:
                     self._ready_then.pop(name, None)
 
     def wake_ready(self, ready_count: Callable[[str], int]) -> None:
-        """Wake whoever waits for a queue that has more to give than before.
+        """Wake the consumers that wait for a queue that has more to give than before.
 
-        Not whoever could have something: there may be messages that are for somebody else, in a queue with groups.
+        That something is ready is not enough: in a queue with groups it may be for other consumers.
         """
         if not self._wakes:
             return
