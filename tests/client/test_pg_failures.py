@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 from penstock.client.errors import ConnectionLost
-from penstock.client.sync import pg_consumer
+from penstock.client.sync.postgres import consumer as pg_consumer
 from penstock.pg.embedded import EmbeddedPostgres
 from tests.client.any_driver import FACES, PATIENCE_S, Place, opened
 from tests.client.calls import Call

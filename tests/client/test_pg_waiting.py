@@ -10,8 +10,8 @@ import pytest
 
 import penstock
 from penstock.client.errors import Closed, NotReserved
-from penstock.client.sync import pg_consumer
-from penstock.client.sync.pg_link import PgLink
+from penstock.client.sync.postgres import consumer as pg_consumer
+from penstock.client.sync.postgres.link import PgLink
 from penstock.pg.statements import Statements
 from tests.client.any_driver import PATIENCE_S, Place
 from tests.client.calls import Call

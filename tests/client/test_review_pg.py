@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.client.aio import pg_consumer as aio_consumer
+from penstock.client.aio.postgres import consumer as aio_consumer
 from penstock.client.errors import ConnectionLost
-from penstock.client.sync import pg_consumer as sync_consumer
+from penstock.client.sync.postgres import consumer as sync_consumer
 from tests.client.any_driver import PATIENCE_S, Place
 from tests.postgres_server import wait_until
 

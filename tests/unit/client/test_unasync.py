@@ -21,8 +21,12 @@ def test_the_synchronous_face_is_what_its_source_says() -> None:
 
 
 def test_what_is_written_by_hand_is_there_in_both_faces() -> None:
-    names = [path.name for path in unasync.SOURCE.glob("*.py") if path.read_text("utf-8").startswith(unasync.BY_HAND)]
-    assert "waiting.py" in names
+    names = [
+        path.relative_to(unasync.SOURCE).as_posix()
+        for path in unasync.SOURCE.rglob("*.py")
+        if path.read_text("utf-8").startswith(unasync.BY_HAND)
+    ]
+    assert {"waiting.py", "amqp/socket.py", "file/waiting.py"} <= set(names)
     for name in names:
         assert (unasync.TARGET / name).read_text("utf-8").startswith(unasync.BY_HAND)
 

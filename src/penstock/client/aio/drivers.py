@@ -19,11 +19,11 @@ def driver_for(url: str, *, schema: str, name: str | None, install: bool) -> Asy
     if scheme in ("postgresql", "postgres"):
         return _postgres(url, schema, name, install)
     if scheme in ("amqp", "amqps"):
-        from penstock.client.aio.amqp_driver import AsyncAmqpDriver
+        from penstock.client.aio.amqp.driver import AsyncAmqpDriver
 
         return AsyncAmqpDriver(url)
     if scheme == "file":
-        from penstock.client.aio.file_driver import AsyncFileDriver
+        from penstock.client.aio.file.driver import AsyncFileDriver
 
         return AsyncFileDriver(url)
     # The URL itself may have a password in it, and is not repeated.
@@ -32,7 +32,7 @@ def driver_for(url: str, *, schema: str, name: str | None, install: bool) -> Asy
 
 def _postgres(url: str, schema: str, name: str | None, install: bool) -> AsyncDriver:
     try:
-        from penstock.client.aio.pg_driver import AsyncPgDriver
+        from penstock.client.aio.postgres.driver import AsyncPgDriver
     except ImportError as missing:
         # psycopg without a libpq says so in an ImportError that names no module.
         if (missing.name or "psycopg").partition(".")[0] != "psycopg":

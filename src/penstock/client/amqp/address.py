@@ -29,7 +29,7 @@ class Address:
     user: str = "guest"
     password: str = field(default="guest", repr=False)
     vhost: str = "/"
-    # 0 = none; see client/aio/amqp_wire.py.
+    # 0 = none; see client/aio/amqp/wire.py.
     heartbeat_s: int = 0
     timeout_s: float = TIMEOUT_S
     # Who vouches for the broker (None = those whom the system trusts), and the certificate that it wants to see of us.

@@ -20,11 +20,11 @@ def driver_for(url: str, *, schema: str, name: str | None, install: bool) -> Dri
     if scheme in ("postgresql", "postgres"):
         return _postgres(url, schema, name, install)
     if scheme in ("amqp", "amqps"):
-        from penstock.client.sync.amqp_driver import AmqpDriver
+        from penstock.client.sync.amqp.driver import AmqpDriver
 
         return AmqpDriver(url)
     if scheme == "file":
-        from penstock.client.sync.file_driver import FileDriver
+        from penstock.client.sync.file.driver import FileDriver
 
         return FileDriver(url)
     # The URL itself may have a password in it, and is not repeated.
@@ -33,7 +33,7 @@ def driver_for(url: str, *, schema: str, name: str | None, install: bool) -> Dri
 
 def _postgres(url: str, schema: str, name: str | None, install: bool) -> Driver:
     try:
-        from penstock.client.sync.pg_driver import PgDriver
+        from penstock.client.sync.postgres.driver import PgDriver
     except ImportError as missing:
         # psycopg without a libpq says so in an ImportError that names no module.
         if (missing.name or "psycopg").partition(".")[0] != "psycopg":

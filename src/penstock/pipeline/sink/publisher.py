@@ -25,7 +25,7 @@ from penstock.client.amqp.channel import Channel
 from penstock.client.amqp.refused import Refused
 from penstock.client.amqp.sockets import SEND_BYTES
 from penstock.client.errors import ClientError, Closed, ConnectionLost
-from penstock.client.sync.amqp_wire import Wire
+from penstock.client.sync.amqp.wire import Wire
 from penstock.fields import Table
 from penstock.pipeline.sink.options import RECONNECT_S, SinkError
 from penstock.wire.methods import QueueDeclare

@@ -1,0 +1,1 @@
+"""Sessions over postgresql://: the I/O around the participant in `penstock.pg`."""
