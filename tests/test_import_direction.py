@@ -231,7 +231,7 @@ def struct_elsewhere(module: str, file: SourceFile, modules: frozenset[str]) -> 
 
 
 # Imports the modules that whoever starts a worker names on the command line, before it looks at a queue.
-OPERATOR_CODE = {"penstock.worker.operator_code": ("importlib",)}
+OPERATOR_CODE = {"penstock.worker.jobs.operator_code": ("importlib",)}
 
 
 def code_from_data(module: str, file: SourceFile, modules: frozenset[str]) -> list[str]:
@@ -378,8 +378,8 @@ FORBIDDEN: list[tuple[Rule, str, str]] = [
     (code_from_data, "penstock.server.boot", "import pickle"),
     (code_from_data, "penstock.cli.main", "from importlib import import_module"),
     (code_from_data, "penstock.cli.main", "eval('1')"),
-    (code_from_data, "penstock.worker.operator_code", "import pickle"),
-    (code_from_data, "penstock.worker.job", "import importlib"),
+    (code_from_data, "penstock.worker.jobs.operator_code", "import pickle"),
+    (code_from_data, "penstock.worker.jobs.job", "import importlib"),
     (unexpected_packages, "penstock.server.boot", "import click"),
     (unexpected_packages, "penstock.pipeline.source.options", "import click"),
     (unexpected_packages, "penstock.cli.main", "import requests.sessions"),
@@ -403,7 +403,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (forbidden_in_the_core, "penstock.server.boot", "import asyncio\nimport os"),
     (struct_elsewhere, "penstock.wire.floats", "import struct"),
     (code_from_data, "penstock.cli.main", "re.compile('x')"),
-    (code_from_data, "penstock.worker.operator_code", "import importlib"),
+    (code_from_data, "penstock.worker.jobs.operator_code", "import importlib"),
     (unexpected_packages, "penstock.cli.main", "import click\nimport json"),
     (unexpected_packages, "penstock.pipeline.jobs.archive", "import click"),
 ]

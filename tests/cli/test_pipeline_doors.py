@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from penstock.cli.pipeline import pipeline
 from penstock.pipeline import jobs
-from penstock.pipeline.jobs.job import Job
+from penstock.pipeline.jobs.command.job import Job
 
 JOBS = Path(jobs.__path__[0])
 COMMANDS = sorted(pipeline.commands)

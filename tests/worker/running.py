@@ -12,9 +12,9 @@ from typing import Any
 
 from penstock.client.sync.session import Session
 from penstock.clock import Clock
-from penstock.worker.crew import Crew
-from penstock.worker.operator_code import load_allow_list
+from penstock.worker.jobs.operator_code import load_allow_list
 from penstock.worker.report import JobReport, Reporter
+from penstock.worker.runners.child_runner import ChildRunner
 from penstock.worker.settings import WorkerSettings
 from penstock.worker.timetable import Timetable
 from penstock.worker.worker import Worker
@@ -67,7 +67,7 @@ def make_worker(
         session,
         queues or ["default"],
         allow_list,
-        Crew(allow_list, concurrency, jobs_per_child),
+        ChildRunner(allow_list, concurrency, jobs_per_child),
         WorkerSettings(**{"is_burst": True, **settings}),
         timetable=timetable,
         reporter=recorder,

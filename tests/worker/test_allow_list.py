@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from penstock.worker.allow_list import AllowList, NotRunnable, Refused, check_arguments
-from penstock.worker.formats import Call
-from penstock.worker.operator_code import load_allow_list
+from penstock.worker.jobs.allow_list import AllowList, NotRunnable, Refused, check_arguments
+from penstock.worker.jobs.formats import Call
+from penstock.worker.jobs.operator_code import load_allow_list
 from tests.worker import shop
 
 SHOP = "tests.worker.shop"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.worker.formats import DEPTH_MAX, NAME_CHARS_MAX, Call, InvalidPayload, decode_call, encode_call
+from penstock.worker.jobs.formats import DEPTH_MAX, NAME_CHARS_MAX, Call, InvalidPayload, decode_call, encode_call
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

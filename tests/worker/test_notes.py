@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.worker.backoff import Backoff
-from penstock.worker.notes import NOTE_CHARS_MAX, exception_note, first_line, result_note, shortened
+from penstock.worker.jobs.backoff import Backoff
+from penstock.worker.runners.notes import NOTE_CHARS_MAX, exception_note, first_line, result_note, shortened
 
 
 class Sulky(Exception):

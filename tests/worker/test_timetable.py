@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.worker.allow_list import NotRunnable
 from penstock.worker.cron import Cron
-from penstock.worker.operator_code import load_allow_list
+from penstock.worker.jobs.allow_list import NotRunnable
+from penstock.worker.jobs.operator_code import load_allow_list
 from penstock.worker.timetable import CronEntry, Timetable, entries_of, split_cron_line
 
 # 2023-11-14 22:13:20 UTC

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.client.message import Message
 from penstock.client.sync.session import Session
-from penstock.worker.backoff import Backoff
+from penstock.worker.jobs.backoff import Backoff
 from penstock.worker.report import JobReport
 from tests.worker.running import Recorder, make_worker, meanwhile, open_gate, put, wait_for_lines, work
 

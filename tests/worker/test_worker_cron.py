@@ -9,7 +9,7 @@ import pytest
 
 from penstock.client.sync.session import Session
 from penstock.clock import ManualClock
-from penstock.worker.operator_code import load_allow_list
+from penstock.worker.jobs.operator_code import load_allow_list
 from penstock.worker.timetable import Timetable, entries_of
 from tests.worker.running import SHOP, Recorder, make_worker, work
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import TextIO
 
 from penstock.clock import Clock
-from penstock.worker.notes import first_line
 from penstock.worker.report import JobReport, Outcome, Progress, Reporter
+from penstock.worker.runners.notes import first_line
 
 LOG = logging.getLogger("penstock.work")
 

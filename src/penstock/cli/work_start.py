@@ -18,16 +18,16 @@ from penstock.cli.work_report import JsonReporter, LogReporter, ProgressReporter
 from penstock.client.checks import queue_name
 from penstock.client.errors import ClientError
 from penstock.clock import SystemClock
-from penstock.worker.allow_list import AllowList, NotRunnable
-from penstock.worker.backoff import Backoff
-from penstock.worker.crew import Crew
 from penstock.worker.cron import CronError
-from penstock.worker.inline import Inline
-from penstock.worker.job import DEFAULT_QUEUE
-from penstock.worker.operator_code import allow, load_allow_list
-from penstock.worker.process_name import set_process_name
+from penstock.worker.jobs.allow_list import AllowList, NotRunnable
+from penstock.worker.jobs.backoff import Backoff
+from penstock.worker.jobs.job import DEFAULT_QUEUE
+from penstock.worker.jobs.operator_code import allow, load_allow_list
 from penstock.worker.report import Reporter
-from penstock.worker.runner import Runner, RunnerLost
+from penstock.worker.runners.child_runner import ChildRunner
+from penstock.worker.runners.inline_runner import InlineRunner
+from penstock.worker.runners.process_name import set_process_name
+from penstock.worker.runners.runner import Runner, RunnerLost
 from penstock.worker.settings import WorkerSettings, queue_names
 from penstock.worker.timetable import Timetable, entries_of, entry_for, split_cron_line
 from penstock.worker.worker import Worker
@@ -110,8 +110,8 @@ def zone_named(name: str) -> tzinfo:
 
 def runner_for(isolation: str, allow_list: AllowList, concurrency: int, jobs_per_child: int) -> Runner:
     if isolation == "inline":
-        return Inline(allow_list)
-    return Crew(allow_list, concurrency, 1 if isolation == "fork" else jobs_per_child)
+        return InlineRunner(allow_list)
+    return ChildRunner(allow_list, concurrency, 1 if isolation == "fork" else jobs_per_child)
 
 
 def reporter_for(as_json: bool) -> Reporter:

@@ -3,7 +3,7 @@
 Imports leaves and client. docs/jobs.md has the whole story.
 """
 
-from penstock.worker.backoff import Backoff
-from penstock.worker.job import Job, job
+from penstock.worker.jobs.backoff import Backoff
+from penstock.worker.jobs.job import Job, job
 
 __all__ = ["Backoff", "Job", "job"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.worker.backoff import Backoff
+from penstock.worker.jobs.backoff import Backoff
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.client.errors import ConnectionLost, NotReserved
-from penstock.worker.allow_list import Runnable
+from penstock.worker.jobs.allow_list import Runnable
 from penstock.worker.report import JobReport, Outcome, Progress, Reporter
 from penstock.worker.settings import WorkerSettings
 

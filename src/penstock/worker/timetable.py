@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from penstock.clock import Clock
-from penstock.worker.allow_list import NotRunnable, Refused, Runnable, check_arguments
 from penstock.worker.cron import Cron
-from penstock.worker.formats import Call, encode_call
+from penstock.worker.jobs.allow_list import NotRunnable, Refused, Runnable, check_arguments
+from penstock.worker.jobs.formats import Call, encode_call
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.client.errors import ConnectionLost, NotReserved
 from penstock.clock import Clock, SystemClock
-from penstock.worker.allow_list import AllowList, Refused, Runnable, check_arguments
-from penstock.worker.formats import InvalidPayload, decode_call
+from penstock.worker.jobs.allow_list import AllowList, Refused, Runnable, check_arguments
+from penstock.worker.jobs.formats import InvalidPayload, decode_call
 from penstock.worker.report import Progress, Reporter
-from penstock.worker.runner import Ended, Runner, RunnerLost
+from penstock.worker.runners.runner import Ended, Runner, RunnerLost
 from penstock.worker.settings import WorkerSettings
 from penstock.worker.settling import Settler
 from penstock.worker.timetable import Timetable

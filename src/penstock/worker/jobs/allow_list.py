@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.worker.formats import Call
-from penstock.worker.job import Job, JobOptions
+from penstock.worker.jobs.formats import Call
+from penstock.worker.jobs.job import Job, JobOptions
 
 
 class NotRunnable(ValueError):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from penstock.client.errors import Closed
-from penstock.worker.backoff import Backoff
 from penstock.worker.cron import Cron
-from penstock.worker.formats import encode_call
+from penstock.worker.jobs.backoff import Backoff
+from penstock.worker.jobs.formats import encode_call
 
 if TYPE_CHECKING:
     from penstock.client.sync.producer import Producer

@@ -1,7 +1,8 @@
-"""What runs in a child: it takes calls from its socket, runs the function, and answers with a note.
+"""Runs jobs in a child process: takes calls from its socket, runs the function, answers with a note.
 
-A child knows no session and no connection: it was forked from the nursery, which was forked before there was one. It
-ends with `os._exit`, so nothing that others have registered for their own end is run by it."""
+A child has neither a session nor a connection: the fork server was forked before the worker opened one. It ends with
+`os._exit`, so that no exit handler of the worker's runs in it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ import sys
 import traceback
 from types import FrameType
 
-from penstock.worker import frames
-from penstock.worker.allow_list import AllowList
-from penstock.worker.frames import Frame, FrameReader
-from penstock.worker.notes import exception_note, result_note
-from penstock.worker.process_name import die_with_parent, set_process_name
+from penstock.worker.jobs.allow_list import AllowList
+from penstock.worker.runners import frames
+from penstock.worker.runners.frames import Frame, FrameReader
+from penstock.worker.runners.notes import exception_note, result_note
+from penstock.worker.runners.process_name import die_with_parent, set_process_name
 
 EXIT_DONE = 0
 EXIT_BROKEN = 70

@@ -9,13 +9,13 @@ import contextlib
 import select
 import socket
 
-from penstock.worker.allow_list import AllowList
-from penstock.worker.child import run_call
-from penstock.worker.formats import Call
-from penstock.worker.runner import Ended, Runner
+from penstock.worker.jobs.allow_list import AllowList
+from penstock.worker.jobs.formats import Call
+from penstock.worker.runners.child import run_call
+from penstock.worker.runners.runner import Ended, Runner
 
 
-class Inline(Runner):
+class InlineRunner(Runner):
     """Runs a job when it is started."""
 
     def __init__(self, allow_list: AllowList) -> None:

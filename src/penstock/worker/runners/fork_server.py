@@ -1,11 +1,11 @@
-"""The nursery: a small process that forks the children, because the worker itself must not.
+"""The fork server: a small process that forks the children, because the worker itself must not fork.
 
-It is forked before the worker opens a session, so neither it nor any child has ever seen a database connection, and it
-has one thread, so a fork is safe. It starts and kills children as the worker says, and tells how they ended. When the
-worker is gone, however that came, it kills the children: their jobs are already somebody else's. When the nursery is
-gone, the kernel kills them (Linux), or the worker does.
+It is forked before the worker opens a session, so neither it nor any child has a database connection, and it has one
+thread, so a fork is safe. It starts and kills children as the worker says, and reports how they ended. When the worker
+is gone, it kills the children: other workers have their jobs by then. When the fork server is gone, the kernel kills
+them (Linux), or the worker does.
 
-Frames to the nursery: {"start": number, "jobs": n} with a socket, {"kill": number}.
+Frames to the fork server: {"start": number, "jobs": n} with a socket, {"kill": number}.
 Frames from it: {"started": number, "pid": pid}, {"ended": number, "how": words}.
 """
 
@@ -22,11 +22,11 @@ import traceback
 from collections import deque
 from types import FrameType
 
-from penstock.worker import frames
-from penstock.worker.allow_list import AllowList
-from penstock.worker.child import child_main
-from penstock.worker.frames import Frame, FrameReader
-from penstock.worker.process_name import set_process_name
+from penstock.worker.jobs.allow_list import AllowList
+from penstock.worker.runners import frames
+from penstock.worker.runners.child import child_main
+from penstock.worker.runners.frames import Frame, FrameReader
+from penstock.worker.runners.process_name import set_process_name
 
 _RECEIVE_BYTES = 65_536
 _SOCKETS_MAX = 64
@@ -34,8 +34,8 @@ EXIT_DONE = 0
 EXIT_BROKEN = 70
 
 
-def fork_nursery(allow_list: AllowList) -> tuple[socket.socket, int]:
-    """Start a nursery; the worker's end of the control socket, and the process id."""
+def start_fork_server(allow_list: AllowList) -> tuple[socket.socket, int]:
+    """Start a fork server; the worker's end of the control socket, and the process id."""
     ours, theirs = socket.socketpair()
     # What is in the buffers would be written twice.
     sys.stdout.flush()
@@ -45,7 +45,7 @@ def fork_nursery(allow_list: AllowList) -> tuple[socket.socket, int]:
         code = EXIT_BROKEN
         try:
             ours.close()
-            _Nursery(theirs, allow_list).run()
+            _ForkServer(theirs, allow_list).run()
             code = EXIT_DONE
         except BaseException:
             # Nobody above would show it.
@@ -56,7 +56,7 @@ def fork_nursery(allow_list: AllowList) -> tuple[socket.socket, int]:
     return ours, pid
 
 
-class _Nursery:
+class _ForkServer:
     def __init__(self, control: socket.socket, allow_list: AllowList) -> None:
         self._control = control
         self._allow_list = allow_list
@@ -116,7 +116,7 @@ class _Nursery:
 
     def _start(self, number: int, jobs_max: int) -> None:
         connection = self._sockets.popleft()
-        nursery_pid = os.getpid()
+        fork_server_pid = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
@@ -129,7 +129,7 @@ class _Nursery:
             signal.set_wakeup_fd(-1)
             for other in (self._control, self._wake_in, self._wake_out, *self._sockets):
                 other.close()
-            child_main(connection, self._allow_list, jobs_max, nursery_pid)
+            child_main(connection, self._allow_list, jobs_max, fork_server_pid)
         connection.close()
         # The child does so too; whoever comes first. A kill may come before the child has run at all.
         with contextlib.suppress(ProcessLookupError, PermissionError):

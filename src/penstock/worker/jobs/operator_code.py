@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Iterable
 from types import ModuleType
 
-from penstock.worker.allow_list import AllowList, NotRunnable, Runnable, runnable_from
-from penstock.worker.job import Job
+from penstock.worker.jobs.allow_list import AllowList, NotRunnable, Runnable, runnable_from
+from penstock.worker.jobs.job import Job
 
 
 def load_allow_list(apps: Iterable[str] = (), allowed: Iterable[str] = ()) -> AllowList:

@@ -1,8 +1,9 @@
-"""Jobs in children: the worker's side of the nursery. With one job per child that is a fork per job, with more a pool.
+"""Runs jobs in child processes, which the fork server starts: one for each job, or a pool.
 
-A child is idle, or has one job, or is leaving. A job has ended when its answer is here, or when the nursery says that
-its child has ended without one: killed, crashed, or out of memory. Then the job has failed, and a new child takes the
-place."""
+A child is idle, has one job, or is leaving. A job has ended when its answer is here, or when the fork server says that
+the child has ended without one: it was killed, crashed, or ran out of memory. Then the job has failed, and a new child
+takes its place.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ import signal
 import socket
 from dataclasses import dataclass, field
 
-from penstock.worker import frames
-from penstock.worker.allow_list import AllowList
-from penstock.worker.formats import Call
-from penstock.worker.frames import BadFrame, FrameReader
-from penstock.worker.notes import shortened
-from penstock.worker.nursery import fork_nursery
-from penstock.worker.runner import Ended, Runner, RunnerLost
+from penstock.worker.jobs.allow_list import AllowList
+from penstock.worker.jobs.formats import Call
+from penstock.worker.runners import frames
+from penstock.worker.runners.fork_server import start_fork_server
+from penstock.worker.runners.frames import BadFrame, FrameReader
+from penstock.worker.runners.notes import shortened
+from penstock.worker.runners.runner import Ended, Runner, RunnerLost
 
 # A child that does not take its call for so long is stopped or stuck.
 _SEND_S = 10.0
@@ -39,15 +40,15 @@ class _Child:
     is_open: bool = True
 
 
-class Crew(Runner):
-    """Children of the nursery, up to `concurrency` at work. `jobs_per_child` 0 = no limit."""
+class ChildRunner(Runner):
+    """Children of the fork server, up to `concurrency` at work. `jobs_per_child` 0 = no limit."""
 
     def __init__(self, allow_list: AllowList, concurrency: int = 1, jobs_per_child: int = 1) -> None:
         assert concurrency >= 1 and jobs_per_child >= 0
         self.concurrency = concurrency
         self.has_children = True
         self._jobs_per_child = jobs_per_child
-        self._control, self._nursery_pid = fork_nursery(allow_list)
+        self._control, self._fork_server_pid = start_fork_server(allow_list)
         self._control_reader = FrameReader()
         self._children: dict[int, _Child] = {}
         self._next_number = 0
@@ -58,7 +59,7 @@ class Crew(Runner):
         self._is_closed = False
         if jobs_per_child != 1:
             for _ in range(concurrency):
-                self._hire()
+                self._start_child()
 
     def pids(self) -> list[int]:
         """Of children that are at work or wait for it."""
@@ -69,7 +70,7 @@ class Crew(Runner):
         self._look(0.0)
         waiting = [child for child in self._children.values() if child.key is None and not child.is_leaving]
         idle = [child for child in waiting if child.is_open]
-        child = idle[0] if idle else self._hire()
+        child = idle[0] if idle else self._start_child()
         child.key = key
         child.jobs_left -= 1
         call_frame = {"name": name, "args": call.args, "kwargs": call.kwargs}
@@ -79,7 +80,7 @@ class Crew(Runner):
         except TimeoutError:
             self._tell_kill(child)
         except OSError:
-            # It has ended: the nursery will say how.
+            # It has ended: the fork server will say how.
             pass
         child.connection.setblocking(False)
 
@@ -103,16 +104,16 @@ class Crew(Runner):
         if self._is_closed:
             return
         self._is_closed = True
-        # The nursery kills the children when it sees this.
+        # The fork server kills the children when it sees this.
         self._control.close()
         for child in self._children.values():
             child.connection.close()
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._nursery_pid, 0)
+            os.waitpid(self._fork_server_pid, 0)
         self._wake_in.close()
         self._wake_out.close()
 
-    def _hire(self) -> _Child:
+    def _start_child(self) -> _Child:
         self._next_number += 1
         ours, theirs = socket.socketpair()
         request = {"start": self._next_number, "jobs": self._jobs_per_child}
@@ -137,7 +138,7 @@ class Crew(Runner):
             elif connection is self._control:
                 self._hear()
             elif children[connection].is_open:
-                # The nursery may have told its end just before.
+                # The fork server may have told its end just before.
                 self._read(children[connection])
 
     def _hear(self) -> None:
@@ -153,7 +154,7 @@ class Crew(Runner):
         """Take the child's answer, if it is here; whether something has come."""
         received = frames.receive_ready(child.connection, child.reader)
         if received is None:
-            # How it ended comes from the nursery.
+            # How it ended comes from the fork server.
             child.is_open = False
         self._take_answer(child)
         return bool(received)
@@ -185,9 +186,9 @@ class Crew(Runner):
         child.connection.close()
         child.is_open = False
         if self._jobs_per_child != 1 and not self._is_closed:
-            hired = sum(not other.is_leaving for other in self._children.values())
-            if hired < self.concurrency:
-                self._hire()
+            working = sum(not other.is_leaving for other in self._children.values())
+            if working < self.concurrency:
+                self._start_child()
 
     def _end(self, child: _Child, is_done: bool, note: str) -> None:
         if child.key is not None:
@@ -204,7 +205,7 @@ class Crew(Runner):
             raise self._lost() from error
 
     def _lost(self) -> RunnerLost:
-        """The nursery is gone. On Linux its children went with it; elsewhere they are killed by their numbers."""
+        """The fork server is gone. On Linux its children went with it; elsewhere they are killed by their numbers."""
         for child in self._children.values():
             if child.pid is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from penstock.worker.formats import Call
+from penstock.worker.jobs.formats import Call
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What runs jobs: child processes behind a fork server, or the worker itself."""
