@@ -13,7 +13,7 @@ from penstock.history.log import Log
 from penstock.journal.format import REFERENCE_BODY
 from penstock.journal.reader import BatchView, RottenBatch, replay
 from penstock.pipeline.columns import EVENTS, EXPIRES_MS_MAX, KINDS, RUNS
-from penstock.pipeline.decode.properties import headers_of
+from penstock.pipeline.decode.properties.properties import headers_of
 from penstock.wire.properties import decode_properties
 
 Row = dict[str, Any]

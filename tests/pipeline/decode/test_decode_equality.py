@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from penstock.pipeline.columns import EXPIRES_MS_MAX, TIME
-from penstock.pipeline.decode import decoded, entries, events, sections
+from penstock.pipeline.decode import decoded, events
+from penstock.pipeline.decode.group import entries, sections
 from penstock.pipeline.decode.request import BATCH_ROWS_MAX, Request
 from tests.pipeline.decode.journals import (
     EVERY_KIND,

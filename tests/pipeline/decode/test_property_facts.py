@@ -7,8 +7,8 @@ import json
 import pytest
 
 from penstock.fields import Field
-from penstock.pipeline.decode import properties as decoding
-from penstock.pipeline.decode.properties import PropertyReader, headers_of, read_facts
+from penstock.pipeline.decode.properties import properties as decoding
+from penstock.pipeline.decode.properties.properties import PropertyReader, headers_of, read_facts
 from penstock.wire.properties import Properties, encode_properties
 
 HEADERS: list[tuple[Field, str]] = [

@@ -13,8 +13,8 @@ from penstock.fields import Field, Table
 from penstock.message import FRAME_END
 from penstock.pipeline.decode import decoded
 from penstock.pipeline.decode.events import read_range
-from penstock.pipeline.decode.header_octets import HeaderOctets
-from penstock.pipeline.decode.properties import headers_of, read_facts
+from penstock.pipeline.decode.properties.header_octets import HeaderOctets
+from penstock.pipeline.decode.properties.properties import headers_of, read_facts
 from penstock.pipeline.decode.ranges import plan
 from penstock.pipeline.decode.request import Request
 from penstock.wire.properties import Properties, encode_properties

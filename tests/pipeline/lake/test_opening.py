@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.pipeline.jobs.job import Job
+from penstock.pipeline.jobs.command.job import Job
 from penstock.pipeline.jobs.maintain import maintain
 from penstock.pipeline.jobs.refine import refine
 from penstock.pipeline.lake.opening import Lake, open_lake

@@ -13,16 +13,16 @@ import pyarrow as pa
 from penstock.history.log import Log, SegmentIndex
 from penstock.journal.rows import REFERENCE, SHARED_PROPS
 from penstock.pipeline.columns import HEADERS
-from penstock.pipeline.decode.entries import Entries, taken
-from penstock.pipeline.decode.group import Bools, Ints
-from penstock.pipeline.decode.header_octets import HeaderOctets
-from penstock.pipeline.decode.piece import Piece
-from penstock.pipeline.decode.properties import Facts, PropertyReader
+from penstock.pipeline.decode.columns.piece import Piece
+from penstock.pipeline.decode.columns.texts import Names, Texts
+from penstock.pipeline.decode.group.entries import Entries, taken
+from penstock.pipeline.decode.group.group import Bools, Ints
+from penstock.pipeline.decode.group.routes import Routes
+from penstock.pipeline.decode.group.rows import KIND_TEXTS, Rows
+from penstock.pipeline.decode.properties.header_octets import HeaderOctets
+from penstock.pipeline.decode.properties.properties import Facts, PropertyReader
+from penstock.pipeline.decode.properties.wide_facts import WideFacts
 from penstock.pipeline.decode.request import Request
-from penstock.pipeline.decode.routes import Routes
-from penstock.pipeline.decode.rows import KIND_TEXTS, Rows
-from penstock.pipeline.decode.texts import Names, Texts
-from penstock.pipeline.decode.wide_facts import WideFacts
 
 OF_PROPERTIES: Final = ("properties", "message_id", "correlation_id", "content_type", "headers")
 # With more properties in a group it pays to look at all of them at once.

@@ -19,17 +19,24 @@ import pyarrow as pa
 
 from penstock.history.log import Log, SegmentIndex
 from penstock.pipeline.columns import UNREADABLE
+from penstock.pipeline.decode.columns.event_columns import EventColumns
+from penstock.pipeline.decode.columns.piece import Piece
+from penstock.pipeline.decode.columns.run_columns import RunColumns
 from penstock.pipeline.decode.decoded import OF_PROPERTIES, DecodedGroup, RangeNames
-from penstock.pipeline.decode.entries import Entries
-from penstock.pipeline.decode.event_columns import EventColumns
-from penstock.pipeline.decode.group import Group
-from penstock.pipeline.decode.piece import Piece
+from penstock.pipeline.decode.group.entries import Entries
+from penstock.pipeline.decode.group.group import Group
+from penstock.pipeline.decode.group.rows import KIND_TEXTS, NO_SEQ, RowFilter, Rows, decode_rows
+from penstock.pipeline.decode.group.sanity import alone, is_sane, stretch_of
+from penstock.pipeline.decode.group.sections import (
+    ALL_OF_HEAP,
+    NOTHING_OF_HEAP,
+    PROPERTIES_OF_HEAP,
+    Damage,
+    HeapBytes,
+    Walk,
+)
 from penstock.pipeline.decode.ranges import LogRange
 from penstock.pipeline.decode.request import EVENTS_VIEW, Request
-from penstock.pipeline.decode.rows import KIND_TEXTS, NO_SEQ, RowFilter, Rows, decode_rows
-from penstock.pipeline.decode.run_columns import RunColumns
-from penstock.pipeline.decode.sanity import alone, is_sane, stretch_of
-from penstock.pipeline.decode.sections import ALL_OF_HEAP, NOTHING_OF_HEAP, PROPERTIES_OF_HEAP, Damage, HeapBytes, Walk
 
 # Bodies and properties of one Arrow batch: its offsets have 32 bits, and several batches are in memory at once.
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.pipeline import defaults
-from penstock.pipeline.jobs.job import Job, answer, end_line, show
-from penstock.pipeline.jobs.options import json_option, lake_option, needed, source_options, spark_options
-from penstock.pipeline.jobs.starting import look_at_log, spark_for
-from penstock.pipeline.jobs.stop import Stop
+from penstock.pipeline.jobs.command.job import Job, answer, end_line, show
+from penstock.pipeline.jobs.command.options import json_option, lake_option, needed, source_options, spark_options
+from penstock.pipeline.jobs.command.starting import look_at_log, spark_for
+from penstock.pipeline.jobs.command.stop import Stop
 
 if TYPE_CHECKING:
     from penstock.pipeline.archive import ArchiveOptions, ArchiveProgress

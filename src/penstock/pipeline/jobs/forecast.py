@@ -7,8 +7,8 @@ import shutil
 import click
 
 from penstock.pipeline import defaults
-from penstock.pipeline.jobs.job import Job, answer
-from penstock.pipeline.jobs.options import json_option, lake_option, queue_options
+from penstock.pipeline.jobs.command.job import Job, answer
+from penstock.pipeline.jobs.command.options import json_option, lake_option, queue_options
 
 
 @click.command(cls=Job, short_help="When will this backlog be empty, or full?")

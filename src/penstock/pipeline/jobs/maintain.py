@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import click
 
 from penstock.pipeline import defaults
-from penstock.pipeline.jobs.job import EXIT_FAILED, Job, answer
-from penstock.pipeline.jobs.options import json_option, lake_option
+from penstock.pipeline.jobs.command.job import EXIT_FAILED, Job, answer
+from penstock.pipeline.jobs.command.options import json_option, lake_option
 
 
 @click.command(cls=Job, short_help="Compact, apply retention, remove what nobody needs.")

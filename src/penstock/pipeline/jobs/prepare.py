@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from penstock.pipeline.jobs.job import Job, answer
-from penstock.pipeline.jobs.options import json_option
+from penstock.pipeline.jobs.command.job import Job, answer
+from penstock.pipeline.jobs.command.options import json_option
 
 
 @click.command(cls=Job, short_help="Make Spark start faster on this machine.")

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import click
 
 from penstock.pipeline import defaults
-from penstock.pipeline.jobs.job import EXIT_FAILED, Job, answer
-from penstock.pipeline.jobs.options import json_option, source_options, spark_options
-from penstock.pipeline.jobs.starting import spark_for
+from penstock.pipeline.jobs.command.job import EXIT_FAILED, Job, answer
+from penstock.pipeline.jobs.command.options import json_option, source_options, spark_options
+from penstock.pipeline.jobs.command.starting import spark_for
 
 
 @click.command(cls=Job, short_help="Recompute every counter, and compare.")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from penstock.pipeline import defaults
-from penstock.pipeline.jobs.job import Job, answer, end_line, show
-from penstock.pipeline.jobs.options import json_option, lake_option, spark_options
-from penstock.pipeline.jobs.starting import spark_for
+from penstock.pipeline.jobs.command.job import Job, answer, end_line, show
+from penstock.pipeline.jobs.command.options import json_option, lake_option, spark_options
+from penstock.pipeline.jobs.command.starting import spark_for
 
 
 @click.command(cls=Job, short_help="Lives and minutes of what was archived.")

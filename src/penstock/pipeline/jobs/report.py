@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from penstock.pipeline import defaults
-from penstock.pipeline.jobs.job import Job, answer, fail
-from penstock.pipeline.jobs.options import json_option, lake_option, queue_options
+from penstock.pipeline.jobs.command.job import Job, answer, fail
+from penstock.pipeline.jobs.command.options import json_option, lake_option, queue_options
 
 
 # Its page is written where its user wants it, for whom he wants.

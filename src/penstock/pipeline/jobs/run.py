@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from penstock.pipeline import defaults
-from penstock.pipeline.jobs.job import Job
-from penstock.pipeline.jobs.options import lake_option, needed, source_options, spark_options
-from penstock.pipeline.jobs.starting import look_at_log, spark_for
-from penstock.pipeline.jobs.stop import Stop
+from penstock.pipeline.jobs.command.job import Job
+from penstock.pipeline.jobs.command.options import lake_option, needed, source_options, spark_options
+from penstock.pipeline.jobs.command.starting import look_at_log, spark_for
+from penstock.pipeline.jobs.command.stop import Stop
 
 
 @click.command(cls=Job, short_help="Archive all the time, refine and report now and then.")

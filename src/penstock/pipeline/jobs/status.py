@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.pipeline.jobs.job import EXIT_FAILED, Job, answer
-from penstock.pipeline.jobs.options import json_option, lake_option, source_options
+from penstock.pipeline.jobs.command.job import EXIT_FAILED, Job, answer
+from penstock.pipeline.jobs.command.options import json_option, lake_option, source_options
 
 if TYPE_CHECKING:
     from penstock.pipeline.status import PipelineStatus

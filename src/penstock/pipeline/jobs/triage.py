@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.pipeline import defaults
-from penstock.pipeline.jobs.choice import (
+from penstock.pipeline.jobs.command.choice import (
     BROKER_HELP,
     chosen,
     destination_of,
@@ -19,9 +19,9 @@ from penstock.pipeline.jobs.choice import (
     selection_of,
     show_progress,
 )
-from penstock.pipeline.jobs.job import Job, answer, end_line
-from penstock.pipeline.jobs.options import json_option, lake_option, spark_options
-from penstock.pipeline.jobs.starting import spark_for
+from penstock.pipeline.jobs.command.job import Job, answer, end_line
+from penstock.pipeline.jobs.command.options import json_option, lake_option, spark_options
+from penstock.pipeline.jobs.command.starting import spark_for
 
 if TYPE_CHECKING:
     from penstock.pipeline.publishing.deaths import Group

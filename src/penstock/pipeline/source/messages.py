@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.history.http_log import HttpLog
 from penstock.pipeline.columns import EXPIRES_MS_MAX, KINDS, MESSAGES
-from penstock.pipeline.decode.properties import PropertyReader
+from penstock.pipeline.decode.properties.properties import PropertyReader
 from penstock.pipeline.decode.request import EVENTS_VIEW, Request
 from penstock.pipeline.source import options as names
 from penstock.pipeline.source.log_read import LogTask, open_source

@@ -12,9 +12,9 @@ import numpy as np
 
 from penstock.journal.format import ALIGN_BYTES, HEADER_BYTES
 from penstock.journal.rows import NAME, PUBLISHED
-from penstock.pipeline.decode.entries import Entries
-from penstock.pipeline.decode.group import Batch, Group, Ints, Lengths
-from penstock.pipeline.decode.rows import Rows
+from penstock.pipeline.decode.group.entries import Entries
+from penstock.pipeline.decode.group.group import Batch, Group, Ints, Lengths
+from penstock.pipeline.decode.group.rows import Rows
 
 
 def is_sane(group: Group, rows: Rows, entries: Entries) -> bool:

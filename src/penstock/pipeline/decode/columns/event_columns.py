@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from penstock.journal.rows import PERSISTENT
 from penstock.pipeline.columns import EXPIRES_MS_MAX, HEADERS, TIME
+from penstock.pipeline.decode.columns.piece import Piece, fixed
+from penstock.pipeline.decode.columns.row_columns import ROW_COLUMNS, row_column, row_problems
 from penstock.pipeline.decode.decoded import DecodedGroup, FewFacts
-from penstock.pipeline.decode.group import Bools, Ints
-from penstock.pipeline.decode.piece import Piece, fixed
-from penstock.pipeline.decode.row_columns import ROW_COLUMNS, row_column, row_problems
+from penstock.pipeline.decode.group.group import Bools, Ints
 
 _FACTS: Final = ("message_id", "correlation_id", "content_type")
 _US_OF_MS: Final = 1000

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.journal.format import BLOCK_BYTES, REFERENCE_BODY
 from penstock.message import FRAME_END
-from penstock.pipeline.decode.group import Bools, Group, Ints
+from penstock.pipeline.decode.group.group import Bools, Group, Ints
 
 INT32_MAX: Final = 2**31 - 1
 

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from penstock.errors import AmqpError
 from penstock.limits import TABLE_ITEMS_MAX
-from penstock.pipeline.decode.properties import plain_value
+from penstock.pipeline.decode.properties.properties import plain_value
 from penstock.wire.tables import decode_table
 
 _STRING: Final = ord("S")

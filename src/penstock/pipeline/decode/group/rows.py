@@ -16,7 +16,7 @@ import numpy as np
 from penstock.history.log import SegmentIndex
 from penstock.journal.rows import COMMIT, DEFINE, DELIVERED, FORGET, NAME, PUBLISHED, SHARED_PROPS
 from penstock.pipeline.columns import KINDS, TAKEN, UNREADABLE
-from penstock.pipeline.decode.group import Bools, Group, Ints
+from penstock.pipeline.decode.group.group import Bools, Group, Ints
 from penstock.pipeline.decode.ranges import LogRange, is_wanted
 from penstock.pipeline.decode.request import Request
 

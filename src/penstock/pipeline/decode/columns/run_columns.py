@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.pipeline.columns import TIME
+from penstock.pipeline.decode.columns.piece import Piece, fixed
+from penstock.pipeline.decode.columns.row_columns import ROW_COLUMNS, row_column, row_problems
 from penstock.pipeline.decode.decoded import DecodedGroup, is_reference
-from penstock.pipeline.decode.group import Bools, Ints
-from penstock.pipeline.decode.piece import Piece, fixed
-from penstock.pipeline.decode.row_columns import ROW_COLUMNS, row_column, row_problems
+from penstock.pipeline.decode.group.group import Bools, Ints
 
 
 @final

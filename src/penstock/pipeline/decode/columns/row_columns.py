@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.journal.rows import PUBLISHED
+from penstock.pipeline.decode.columns.piece import Piece
+from penstock.pipeline.decode.columns.texts import NO_TEXT
 from penstock.pipeline.decode.decoded import REASONS, DecodedGroup
-from penstock.pipeline.decode.group import Bools, Ints
-from penstock.pipeline.decode.piece import Piece
-from penstock.pipeline.decode.rows import IS_KNOWN_KIND, Rows
-from penstock.pipeline.decode.texts import NO_TEXT
+from penstock.pipeline.decode.group.group import Bools, Ints
+from penstock.pipeline.decode.group.rows import IS_KNOWN_KIND, Rows
 
 ROW_COLUMNS: Final = frozenset(
     {"vhost", "queue", "kind", "reason", "consumer", "connection", "exchange", "routing_key"}

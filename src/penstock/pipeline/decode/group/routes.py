@@ -10,10 +10,10 @@ from typing import Final, final
 import numpy as np
 
 from penstock.journal.rows import NAME, NAME_ROUTE
-from penstock.pipeline.decode.entries import Entries
-from penstock.pipeline.decode.group import Ints
-from penstock.pipeline.decode.rows import Rows
-from penstock.pipeline.decode.texts import NO_TEXT, Texts
+from penstock.pipeline.decode.columns.texts import NO_TEXT, Texts
+from penstock.pipeline.decode.group.entries import Entries
+from penstock.pipeline.decode.group.group import Ints
+from penstock.pipeline.decode.group.rows import Rows
 
 # Distinct routes that are remembered.
 ROUTES_MAX: Final = 65_536

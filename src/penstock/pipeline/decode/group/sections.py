@@ -36,7 +36,7 @@ from penstock.journal.format import (
     decode_head,
     decode_header,
 )
-from penstock.pipeline.decode.group import Batch, Group
+from penstock.pipeline.decode.group.group import Batch, Group
 from penstock.pipeline.decode.ranges import LogRange
 
 # Read at once; half of what one request over HTTP may ask for. A batch that is larger is read as a whole.

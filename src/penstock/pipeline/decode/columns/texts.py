@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.decode.group import Bools, Ints
+from penstock.pipeline.decode.group.group import Bools, Ints
 
 NO_TEXT: Final = -1
 # From this many events in a run on it is cheaper to repeat its text than to look each one up.

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.pipeline.columns import HEADERS
-from penstock.pipeline.decode.entries import Entries, cut_out, taken
-from penstock.pipeline.decode.group import Bools, Ints
-from penstock.pipeline.decode.header_octets import FlatHeaders, HeaderOctets, is_utf8
-from penstock.pipeline.decode.properties import Facts, read_facts
+from penstock.pipeline.decode.group.entries import Entries, cut_out, taken
+from penstock.pipeline.decode.group.group import Bools, Ints
+from penstock.pipeline.decode.properties.header_octets import FlatHeaders, HeaderOctets, is_utf8
+from penstock.pipeline.decode.properties.properties import Facts, read_facts
 
 # Flags of the properties: texts that have a column, headers, and what has a fixed size. All others are texts.
 _TEXTS: Final = {0x8000: "content_type", 0x0400: "correlation_id", 0x0080: "message_id"}

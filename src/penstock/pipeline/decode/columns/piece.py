@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.journal.rows import SHARED_PROPS
-from penstock.pipeline.decode.group import Bools, Ints
-from penstock.pipeline.decode.rows import Rows
+from penstock.pipeline.decode.group.group import Bools, Ints
+from penstock.pipeline.decode.group.rows import Rows
 
 
 @final

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.pipeline.jobs.job import show
-from penstock.pipeline.jobs.options import Command
+from penstock.pipeline.jobs.command.job import show
+from penstock.pipeline.jobs.command.options import Command
 
 if TYPE_CHECKING:
     from penstock.pipeline.publishing.replay import ReplayProgress, ReplayResult

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.errors import StartupError
-from penstock.pipeline.jobs.options import LOCAL, MEMORY, is_submitted
+from penstock.pipeline.jobs.command.options import LOCAL, MEMORY, is_submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

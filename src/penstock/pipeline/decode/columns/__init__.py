@@ -1,0 +1,1 @@
+"""Arrow columns of the views `events` and `runs`."""

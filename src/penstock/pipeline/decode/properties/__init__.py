@@ -1,0 +1,1 @@
+"""Properties and headers of messages as texts."""

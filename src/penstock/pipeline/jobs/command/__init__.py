@@ -1,0 +1,1 @@
+"""What the commands of the jobs share: options, answers, starting Spark, stopping."""
