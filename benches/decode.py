@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 from penstock.clock import ManualClock
 from penstock.disk.os_files import OsFiles
 from penstock.history.folder_log import FolderLog
+from penstock.journal.format.rows import ACKED, DELIVERED
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
-from penstock.journal.rows import ACKED, DELIVERED
 from penstock.journal.syncer import InlineSyncer
 from penstock.message import FRAME_END, Envelope
 from penstock.pipeline.decode.events import read_range

@@ -13,7 +13,7 @@ from typing import Final
 from penstock.clock import ManualClock
 from penstock.disk.files import File
 from penstock.disk.os_files import OsFiles
-from penstock.journal import rows
+from penstock.journal.format import rows
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import SyncDone, Syncer

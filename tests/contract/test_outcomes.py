@@ -6,7 +6,7 @@ import pytest
 
 from penstock.backing import outcomes
 from penstock.backing.backing_queue import BackingQueue
-from penstock.journal import rows
+from penstock.journal.format import rows
 from penstock.message import ConfirmToken, MessageProps
 from tests.contract.backings import MANY, OpenBacking, expired_at, listed
 

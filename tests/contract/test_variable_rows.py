@@ -8,8 +8,9 @@ import pytest
 
 from penstock.backing import outcomes
 from penstock.backing.variable import variable
-from penstock.journal import journal, rows
-from penstock.journal.reader import BatchView, replay
+from penstock.journal import journal
+from penstock.journal.format import rows
+from penstock.journal.reading.replay import BatchView, replay
 from penstock.message import MessageProps
 from tests.contract.variable_house import VariableHouse, eager_paging
 

@@ -6,10 +6,10 @@ from zlib import crc32
 
 from penstock.disk.files import Files
 from penstock.history.log import Log
-from penstock.journal.batch import BatchView
-from penstock.journal.format import HEADER_BYTES, HEADER_MAGIC, ROW, ROW_BYTES, decode_header, salt_seed
-from penstock.journal.reader import replay
-from penstock.journal.rows import ROW_COUNT, ROW_KIND, ROW_QUEUE, ROW_SEQ
+from penstock.journal.format.layout import HEADER_BYTES, HEADER_MAGIC, ROW, ROW_BYTES, decode_header, salt_seed
+from penstock.journal.format.rows import ROW_COUNT, ROW_KIND, ROW_QUEUE, ROW_SEQ
+from penstock.journal.reading.batch import BatchView
+from penstock.journal.reading.replay import replay
 
 # lsn, queue number, kind, seq
 Event = tuple[int, int, int, int]

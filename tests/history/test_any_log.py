@@ -14,9 +14,9 @@ from penstock.disk.os_files import OsFiles
 from penstock.history.folder_log import FolderLog
 from penstock.history.log import HistoryError, Log, SegmentGone
 from penstock.history.opening import open_log
-from penstock.journal import rows
-from penstock.journal.format import FIRST_BATCH_AT, HEADER_BYTES, decode_header
-from penstock.journal.reader import BatchView, replay
+from penstock.journal.format import rows
+from penstock.journal.format.layout import FIRST_BATCH_AT, HEADER_BYTES, decode_header
+from penstock.journal.reading.replay import BatchView, replay
 from penstock.testing import Broker
 from tests.history.conftest import OpenLog
 from tests.history.naive_reader import events_of, recovered_events

@@ -1,6 +1,7 @@
 """The log of a folder: torn tails, rot, segments that come and go, and folders that are none.
 
-The measure is recovery: what `journal.reader.replay` finds. The log may show less, at the end, and never anything else.
+The measure is recovery: what `journal.reading.replay.replay` finds. The log may show less, at the end, and never
+anything else.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from penstock.history.folder_log import FolderLog
 from penstock.history.indexing import SegmentWalk
 from penstock.history.log import HistoryError, SegmentGone
 from penstock.history.walked_segments import WalkedSegments
-from penstock.journal.format import FIRST_BATCH_AT, HEAD_COPY_AT
+from penstock.journal.format.layout import FIRST_BATCH_AT, HEAD_COPY_AT
 from penstock.journal.options import JournalOptions
-from penstock.journal.reader import cut_torn_tail, replay
+from penstock.journal.reading.replay import cut_torn_tail, replay
 from penstock.store.node.checkpoint import CheckpointDraft, CheckpointHeader
 from penstock.store.retention.reader_cursors import make_log_id
 from penstock.testing import Broker

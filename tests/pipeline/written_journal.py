@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.clock import ManualClock
 from penstock.disk.os_files import OsFiles
-from penstock.journal import rows
+from penstock.journal.format import rows
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer

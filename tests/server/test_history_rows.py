@@ -18,8 +18,8 @@ from penstock.broker.operations.message_moves import Target, delete, move, purge
 from penstock.broker.operations.redrive import redrive
 from penstock.broker.vhost.vhost import VHost
 from penstock.disk.os_files import OsFiles
-from penstock.journal import rows
-from penstock.journal.reader import BatchView, replay
+from penstock.journal.format import rows
+from penstock.journal.reading.replay import BatchView, replay
 from penstock.server.server import Server
 from penstock.store.inspect.dump import dump
 from penstock.store.inspect.fsck import fsck

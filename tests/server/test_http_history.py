@@ -29,7 +29,7 @@ from penstock.config import Config, UserConfig
 from penstock.errors import StartupError
 from penstock.history.endpoint import Access
 from penstock.history.http_log import HttpLog
-from penstock.journal.rows import FORGET, GONE_KINDS, PUBLISHED
+from penstock.journal.format.rows import FORGET, GONE_KINDS, PUBLISHED
 from penstock.server.connection.login_guard import LoginGuard
 from penstock.server.http import http_uvicorn
 from penstock.server.http.http_answers import BrokerAnswers, is_loopback

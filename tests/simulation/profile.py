@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from penstock.backing.variable.paging import PagingOptions, SplitEvenly, TailFirst
-from penstock.journal.format import FIRST_BATCH_AT
+from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.journal.options import FSYNC, OS, JournalOptions
 from penstock.store.node.options import StoreOptions
 from penstock.store.shared.message_store import MessageStoreOptions

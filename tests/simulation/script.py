@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from penstock.backing.variable.paging import PagingOptions
 from penstock.errors import StartupError
-from penstock.journal.format import FIRST_BATCH_AT
+from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.journal.options import JournalOptions
 from penstock.store.node.options import StoreOptions
 from penstock.store.shared.message_store import MessageStoreOptions

@@ -1,7 +1,7 @@
 """How a message left its queue, why, and who had it: the numbers that a queue tells its backing.
 
-What it owns: nothing. The outcomes are the kinds of the journal's rows (`journal.rows`), so that a backing which writes
-rows need not translate them; a backing that writes none ignores them.
+What it owns: nothing. The outcomes are the kinds of the journal's rows (`journal.format.rows`), so that a backing which
+writes rows need not translate them; a backing that writes none ignores them.
 
 Life of the data: the queue decides, since it alone knows why a message goes. The backing writes it down with the row
 that makes the message gone, and nobody asks for it again but readers of history.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.journal import rows
+from penstock.journal.format import rows
 
 # Whoever had it has done with it.
 ACKED: Final = rows.ACKED

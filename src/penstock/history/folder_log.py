@@ -20,8 +20,8 @@ from penstock.history.open_segments import FOLDER, OpenSegments, gone
 from penstock.history.read_files import ReadFiles
 from penstock.history.shared_bodies import SharedBodies
 from penstock.history.walked_segments import WALKED, SegmentKey, WalkedSegments
-from penstock.journal.format import segment_path
-from penstock.journal.reader import NO_LIMIT
+from penstock.journal.format.layout import segment_path
+from penstock.journal.reading.replay import NO_LIMIT
 from penstock.store.node.checkpoint import BadCheckpoint, checkpoint_numbers, read_header
 from penstock.store.queue.places import UnknownVersion
 from penstock.store.retention.reader_cursors import ReaderRefused, forget_cursor, log_id, read_cursors, write_cursor

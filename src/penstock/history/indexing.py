@@ -1,9 +1,9 @@
 """Walks one segment and remembers what readers need: where batches stand, when they were written, who has which number.
 
 `SegmentWalk` goes on where it stopped, so that following a segment that grows costs what was added. It accepts batches
-by the rules of `journal.reader`, and only those that are known to be durable: the header of a later batch says so, a
-later segment is there, or the caller knows it from a checkpoint. What stands behind them is looked at again next time,
-for it may be torn, or be overwritten after a write that failed.
+by the rules of `journal.reading.replay`, and only those that are known to be durable: the header of a later batch says
+so, a later segment is there, or the caller knows it from a checkpoint. What stands behind them is looked at again next
+time, for it may be torn, or be overwritten after a write that failed.
 
 Damage is stepped over: the walk goes on with the next valid header. There is a mark behind it, and the LSNs of the
 marks show what is missing.
@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from penstock.disk.checksum import crc32
 from penstock.history.log import Mark, SegmentIndex
-from penstock.journal import rows
-from penstock.journal.batch import BatchView, RottenBatch
-from penstock.journal.format import FIRST_BATCH_AT, HEADER_BYTES, ROW, ROW_BYTES, BatchHeader, decode_header
-from penstock.journal.reader import NO_LIMIT
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.format import rows
+from penstock.journal.format.layout import FIRST_BATCH_AT, HEADER_BYTES, ROW, ROW_BYTES, BatchHeader, decode_header
+from penstock.journal.reading.batch import BatchView, RottenBatch
+from penstock.journal.reading.replay import NO_LIMIT
+from penstock.journal.reading.segment_reader import SegmentReader
 
 MARK_BYTES: Final = 1024 * 1024
 # Where the kind stands in a row.

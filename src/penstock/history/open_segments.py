@@ -13,9 +13,9 @@ from typing import Final
 
 from penstock.disk.files import Files
 from penstock.history.log import SegmentGone
-from penstock.journal.format import SegmentHead, segment_path
-from penstock.journal.reader import NO_LIMIT
-from penstock.journal.segment_reader import SegmentReader, segment_numbers
+from penstock.journal.format.layout import SegmentHead, segment_path
+from penstock.journal.reading.replay import NO_LIMIT
+from penstock.journal.reading.segment_reader import SegmentReader, segment_numbers
 
 FOLDER: Final = "journal"
 OPEN_MAX: Final = 4

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final, final
 
-from penstock.journal.encoding import Stamp, encode_batch
+from penstock.journal.format.encoding import Stamp, encode_batch
 from penstock.message import Entry
 
 # Bodies that are joined at a time.

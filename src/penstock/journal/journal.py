@@ -19,7 +19,7 @@ Invariants of rows
 
 Invariants of commits
   5. One write is in flight. A batch is written only when everything before it is durable: this is what tells a torn
-     tail from rot (`reader`), and `durable_lsn` in a header equals its `first_lsn`.
+     tail from rot (`replay`), and `durable_lsn` in a header equals its `first_lsn`.
   6. A waiter is called once, in the order of asking: True when everything gathered before it asked is durable.
   7. A failed write or sync is final (`failed`): nothing is written or reported durable any more. A full disk is not:
      the waiters get False, the batch is kept, nothing of it is left on disk, and later commits try again. Nor is a
@@ -33,7 +33,7 @@ Invariants of commits
  11. A commit mark follows when the journal has gone idle, one for each idle time, and nobody waits for it.
 
 Invariants of segments
- 12. Nothing is appended to a segment of an earlier life: recovery replays what the last life has left (`reader`) and
+ 12. Nothing is appended to a segment of an earlier life: recovery replays what the last life has left (`replay`) and
      calls `start`, which begins a new one.
  13. Every byte that is read back was compared with a checksum.
  14. The newest segment is never removed.
@@ -51,14 +51,10 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.disk.files import File, Files, is_temporary
-from penstock.journal.batch_cache import BatchCache
-from penstock.journal.encoding import Stamp
 from penstock.journal.entries import Entries, stretch_end
-from penstock.journal.format import COMMIT_MARK, EVENTS_MAX, HEAP_BYTES_MAX, REFERENCE_BODY, ROW, ROW_BYTES
-from penstock.journal.names import Names
-from penstock.journal.options import FSYNC, NONE, JournalOptions
-from penstock.journal.place import BatchPlace
-from penstock.journal.rows import (
+from penstock.journal.format.encoding import Stamp
+from penstock.journal.format.layout import COMMIT_MARK, EVENTS_MAX, HEAP_BYTES_MAX, REFERENCE_BODY, ROW, ROW_BYTES
+from penstock.journal.format.rows import (
     DEFINE,
     FORGET,
     NAME,
@@ -70,6 +66,10 @@ from penstock.journal.rows import (
     REFERENCE,
     SHARED_PROPS,
 )
+from penstock.journal.names import Names
+from penstock.journal.options import FSYNC, NONE, JournalOptions
+from penstock.journal.place import BatchPlace
+from penstock.journal.reading.batch_cache import BatchCache
 from penstock.journal.segment import Segments, SegmentWriter
 from penstock.journal.syncer import Syncer
 from penstock.message import Entry, Envelope

@@ -25,8 +25,8 @@ from typing import Final, final
 
 from penstock.clock import Clock
 from penstock.disk.files import File, Files, write_all
-from penstock.journal.format import FIRST_BATCH_AT, encode_head, salt_seed, segment_path
-from penstock.journal.segment_reader import SegmentReader, segment_numbers
+from penstock.journal.format.layout import FIRST_BATCH_AT, encode_head, salt_seed, segment_path
+from penstock.journal.reading.segment_reader import SegmentReader, segment_numbers
 
 SALT_MASK: Final = 2**64 - 1
 

@@ -10,8 +10,8 @@ from typing import Any
 from penstock.disk.os_files import OsFiles
 from penstock.errors import AmqpError
 from penstock.history.log import Log
-from penstock.journal.format import REFERENCE_BODY
-from penstock.journal.reader import BatchView, RottenBatch, replay
+from penstock.journal.format.layout import REFERENCE_BODY
+from penstock.journal.reading.replay import BatchView, RottenBatch, replay
 from penstock.pipeline.columns import EVENTS, EXPIRES_MS_MAX, KINDS, RUNS
 from penstock.pipeline.decode.properties.properties import headers_of
 from penstock.wire.properties import decode_properties

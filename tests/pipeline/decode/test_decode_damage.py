@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.history.log import Log
-from penstock.journal.format import FIRST_BATCH_AT, ROW
+from penstock.journal.format.layout import FIRST_BATCH_AT, ROW
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import plan
 from penstock.pipeline.decode.request import Request

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from penstock.clock import ManualClock
 from penstock.disk.files import File
-from penstock.journal.format import segment_path
+from penstock.journal.format.layout import segment_path
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
-from penstock.journal.reader import BatchView, ReplayEnd, replay
+from penstock.journal.reading.replay import BatchView, ReplayEnd, replay
 from penstock.journal.syncer import InlineSyncer, SyncDone, Syncer
 from penstock.message import FRAME_END, Envelope
 from penstock.testing.disk.sim_files import SimFiles

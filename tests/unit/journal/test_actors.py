@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from journal_house import FOLDER, House
 
-from penstock.journal import rows
+from penstock.journal.format import rows
 from penstock.journal.names import ACTOR_MAX
-from penstock.journal.reader import BatchView, replay
+from penstock.journal.reading.replay import BatchView, replay
 from penstock.testing.disk.sim_files import SimFiles
 
 

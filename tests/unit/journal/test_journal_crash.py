@@ -8,10 +8,10 @@ from contextlib import suppress
 import pytest
 from journal_house import FOLDER, House, bodies, replayed
 
-from penstock.journal import rows
-from penstock.journal.format import FIRST_BATCH_AT
+from penstock.journal.format import rows
+from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.journal.options import JournalOptions
-from penstock.journal.reader import cut_torn_tail
+from penstock.journal.reading.replay import cut_torn_tail
 from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles
 
 # Several rolls, and batches larger than a block.

@@ -11,12 +11,19 @@ from functools import cache
 import pytest
 from journal_house import FOLDER, Found, House, bodies, envelope, replayed
 
-from penstock.journal import rows
-from penstock.journal.batch import RottenBatch
-from penstock.journal.format import FIRST_BATCH_AT, HEAD_BYTES, HEAD_COPY_AT, HEADER_BYTES, decode_header, encode_head
+from penstock.journal.format import rows
+from penstock.journal.format.layout import (
+    FIRST_BATCH_AT,
+    HEAD_BYTES,
+    HEAD_COPY_AT,
+    HEADER_BYTES,
+    decode_header,
+    encode_head,
+)
 from penstock.journal.options import JournalOptions
-from penstock.journal.reader import BatchView, cut_torn_tail, replay
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.reading.batch import RottenBatch
+from penstock.journal.reading.replay import BatchView, cut_torn_tail, replay
+from penstock.journal.reading.segment_reader import SegmentReader
 from penstock.testing.disk.sim_files import SimFiles
 
 IDLE = JournalOptions(idle_s=1.0)

@@ -13,11 +13,11 @@ import pytest
 from journal_house import FOLDER, House, bodies, envelope
 from tests.tidy_rules import ROOT
 
-from penstock.journal import rows
-from penstock.journal.encoding import Stamp
-from penstock.journal.format import FIRST_BATCH_AT, HEAD_BYTES, HEADER_BYTES, ROW_BYTES
+from penstock.journal.format import rows
+from penstock.journal.format.encoding import Stamp
+from penstock.journal.format.layout import FIRST_BATCH_AT, HEAD_BYTES, HEADER_BYTES, ROW_BYTES
 from penstock.journal.options import JournalOptions
-from penstock.journal.reader import BatchView, replay
+from penstock.journal.reading.replay import BatchView, replay
 
 HEADER = "<4sHHQqqqqIIIIIIIIIIII"
 ROW = "<qiiiiiBBhq"

@@ -7,11 +7,11 @@ import errno
 import pytest
 from journal_house import House, bodies, envelope
 
-from penstock.journal.batch_cache import SEGMENTS_OPEN_MAX
 from penstock.journal.entries import FOLD_AFTER
-from penstock.journal.format import BLOCK_BYTES, FIRST_BATCH_AT, HEADER_BYTES, decode_header
+from penstock.journal.format.layout import BLOCK_BYTES, FIRST_BATCH_AT, HEADER_BYTES, decode_header
 from penstock.journal.options import JournalOptions
-from penstock.journal.reader import RottenBatch
+from penstock.journal.reading.batch_cache import SEGMENTS_OPEN_MAX
+from penstock.journal.reading.replay import RottenBatch
 
 COLD = JournalOptions(cache_bytes=0)
 

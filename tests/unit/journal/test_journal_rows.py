@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from journal_house import House, bodies, envelope, fields, replayed
 
-from penstock.journal import rows
-from penstock.journal.envelopes import NO_ENVELOPE
-from penstock.journal.format import REFERENCE_BODY
+from penstock.journal.format import rows
+from penstock.journal.format.envelopes import NO_ENVELOPE
+from penstock.journal.format.layout import REFERENCE_BODY
 from penstock.message import Entry, Envelope, MessageProps
 from penstock.wire.properties import Properties, encode_properties
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from journal_house import FOLDER, House, Salts, bodies, held_house, replayed
 
-from penstock.journal import rows
-from penstock.journal.batch import view_at
-from penstock.journal.format import FIRST_BATCH_AT, HEADER_BYTES, decode_header, segment_number, segment_path
+from penstock.journal.format import rows
+from penstock.journal.format.layout import FIRST_BATCH_AT, HEADER_BYTES, decode_header, segment_number, segment_path
 from penstock.journal.options import JournalOptions
-from penstock.journal.reader import RottenBatch, cut_torn_tail
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.reading.batch import view_at
+from penstock.journal.reading.replay import RottenBatch, cut_torn_tail
+from penstock.journal.reading.segment_reader import SegmentReader
 from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 TINY = JournalOptions(segment_bytes=FIRST_BATCH_AT + 1200, batch_bytes_max=400)

@@ -9,13 +9,13 @@ import sys
 import pytest
 from journal_house import FOLDER, House, bodies, envelope, fields
 
-from penstock.journal import rows
-from penstock.journal.batch import Decoded, RottenBatch
-from penstock.journal.batch_cache import SEGMENTS_OPEN_MAX
-from penstock.journal.format import BLOCK_BYTES, HEADER_BYTES, BatchHeader, decode_header
-from penstock.journal.light_view import LightView, light_view_at
+from penstock.journal.format import rows
+from penstock.journal.format.layout import BLOCK_BYTES, HEADER_BYTES, BatchHeader, decode_header
 from penstock.journal.options import JournalOptions
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.reading.batch import Decoded, RottenBatch
+from penstock.journal.reading.batch_cache import SEGMENTS_OPEN_MAX
+from penstock.journal.reading.light_view import LightView, light_view_at
+from penstock.journal.reading.segment_reader import SegmentReader
 from penstock.message import Entry, MessageProps
 
 # Nothing is decoded whole and kept, so each single read goes through a view.

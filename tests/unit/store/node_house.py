@@ -8,7 +8,7 @@ from random import Random
 
 from penstock.clock import Clock, ManualClock
 from penstock.disk.files import File
-from penstock.journal import rows
+from penstock.journal.format import rows
 from penstock.journal.options import JournalOptions
 from penstock.journal.place import BatchPlace
 from penstock.journal.syncer import InlineSyncer, SyncDone, Syncer

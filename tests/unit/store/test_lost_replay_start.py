@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from node_house import PlainQueue, new_disk, open_node, power_cut, reopen
 
-from penstock.journal.format import FIRST_BATCH_AT
+from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.store.node.checkpoint import checkpoint_numbers, read_header
 from penstock.testing.disk.sim_files import SimFiles
 

@@ -21,8 +21,8 @@ from node_house import (
 )
 
 from penstock.errors import StartupError
-from penstock.journal import rows
-from penstock.journal.format import FIRST_BATCH_AT
+from penstock.journal.format import rows
+from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.store.node.checkpoint import checkpoint_numbers, checkpoint_path
 from penstock.store.node.node_store import NodeStore, Recovered
 from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival

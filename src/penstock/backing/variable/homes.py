@@ -28,7 +28,7 @@ from typing import Final, final
 from penstock.backing.zones.msg_status import MsgStatus, Settled
 from penstock.disk.files import File, is_temporary
 from penstock.journal.place import BatchPlace
-from penstock.journal.reader import RottenBatch
+from penstock.journal.reading.replay import RottenBatch
 from penstock.message import Entry, Envelope
 from penstock.store.node.node_store import NodeStore
 from penstock.store.queue import places

@@ -65,7 +65,7 @@ from penstock.backing.zones import zone_views
 from penstock.backing.zones.msg_status import MsgStatus, Settled, shared_runs
 from penstock.backing.zones.zones import Zones
 from penstock.clock import Clock
-from penstock.journal import rows
+from penstock.journal.format import rows
 from penstock.journal.journal import ROW_COUNT_MAX
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
 from penstock.store.queue.live_map import LiveMap

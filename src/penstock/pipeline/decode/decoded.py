@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.history.log import Log, SegmentIndex
-from penstock.journal.rows import REFERENCE, SHARED_PROPS
+from penstock.journal.format.rows import REFERENCE, SHARED_PROPS
 from penstock.pipeline.columns import HEADERS
 from penstock.pipeline.decode.columns.piece import Piece
 from penstock.pipeline.decode.columns.texts import Names, Texts

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from penstock.history.log import HistoryError, Log, Mark, SegmentGone, SegmentIndex, SegmentInfo
-from penstock.journal.format import FIRST_BATCH_AT, BatchHeader, decode_header
+from penstock.journal.format.layout import FIRST_BATCH_AT, BatchHeader, decode_header
 from penstock.pipeline.decode.request import Request
 
 # Of a range, about. Rows with bodies take long, and the cores should share them evenly; without bodies a small task is

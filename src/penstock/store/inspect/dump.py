@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from typing import Final, final
 
 from penstock.disk.files import Files, read_file
-from penstock.journal import rows
-from penstock.journal.batch import BatchView, RottenBatch, view_at
-from penstock.journal.format import COMMIT_MARK, FIRST_BATCH_AT, SUFFIX, segment_number
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.format import rows
+from penstock.journal.format.layout import COMMIT_MARK, FIRST_BATCH_AT, SUFFIX, segment_number
+from penstock.journal.reading.batch import BatchView, RottenBatch, view_at
+from penstock.journal.reading.segment_reader import SegmentReader
 from penstock.store.inspect.dump_stores import dump_index, dump_records, dump_state, printable
 from penstock.store.node import checkpoint
 from penstock.store.node.queue_names import parse_label

@@ -24,8 +24,8 @@ from typing import Final, final
 
 from penstock.disk.files import Files
 from penstock.errors import StartupError
-from penstock.journal.format import segment_number, segment_path
-from penstock.journal.reader import BatchView, replay
+from penstock.journal.format.layout import segment_number, segment_path
+from penstock.journal.reading.replay import BatchView, replay
 from penstock.store.inspect.live_messages import LiveMessages
 from penstock.store.node.checkpoint import (
     FOLDER,

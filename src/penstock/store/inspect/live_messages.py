@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import Final, final
 
 from penstock.disk.files import Files
-from penstock.journal.batch_cache import BatchCache
-from penstock.journal.reader import RottenBatch
+from penstock.journal.reading.batch_cache import BatchCache
+from penstock.journal.reading.replay import RottenBatch
 from penstock.store.node.queue_names import queue_folder
 from penstock.store.queue.indexed import IndexedMessages, shared_addresses
 from penstock.store.queue.places import JOURNAL, MSG_STORE, StoreError, address_of

@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import final
 
 from penstock.disk.files import Files
-from penstock.journal import rows
-from penstock.journal.format import REFERENCE_BODY
-from penstock.journal.reader import BatchView
+from penstock.journal.format import rows
+from penstock.journal.format.layout import REFERENCE_BODY
+from penstock.journal.reading.replay import BatchView
 from penstock.store.node.queue_names import parse_label
 from penstock.store.recovery.replaying import Replaying
 from penstock.store.shared.body_map import LOWER_HALF, StoreFile

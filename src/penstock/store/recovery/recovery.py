@@ -27,9 +27,9 @@ from typing import Final, final
 
 from penstock.disk.files import File, Files, read_file, write_file
 from penstock.errors import StartupError
-from penstock.journal.format import FIRST_BATCH_AT, segment_path
-from penstock.journal.reader import ReplayEnd, RottenRange, cut_torn_tail, replay
-from penstock.journal.segment_reader import segment_numbers
+from penstock.journal.format.layout import FIRST_BATCH_AT, segment_path
+from penstock.journal.reading.replay import ReplayEnd, RottenRange, cut_torn_tail, replay
+from penstock.journal.reading.segment_reader import segment_numbers
 from penstock.store.node.checkpoint import (
     BadCheckpoint,
     Checkpoint,

@@ -24,9 +24,9 @@ from array import array
 from struct import error as struct_error
 from typing import final
 
-from penstock.journal import rows
-from penstock.journal.format import REFERENCE_BODY
-from penstock.journal.reader import BatchView, RottenBatch
+from penstock.journal.format import rows
+from penstock.journal.format.layout import REFERENCE_BODY
+from penstock.journal.reading.replay import BatchView, RottenBatch
 from penstock.store.node.checkpoint import Checkpoint
 from penstock.store.node.queue_names import QueueNames, parse_label
 from penstock.store.queue.places import JOURNAL, MSG_STORE

@@ -25,8 +25,8 @@ from typing import Final, final
 
 from penstock.clock import Clock
 from penstock.disk.files import File, Files
+from penstock.journal.format.rows import LOST
 from penstock.journal.journal import Journal
-from penstock.journal.rows import LOST
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.store.node.queue_registry import QueueRegistry
 from penstock.store.queue.indexed import count_references, drop_unreadable

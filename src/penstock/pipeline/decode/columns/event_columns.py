@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 import pyarrow as pa
 
-from penstock.journal.rows import PERSISTENT
+from penstock.journal.format.rows import PERSISTENT
 from penstock.pipeline.columns import EXPIRES_MS_MAX, HEADERS, TIME
 from penstock.pipeline.decode.columns.piece import Piece, fixed
 from penstock.pipeline.decode.columns.row_columns import ROW_COLUMNS, row_column, row_problems

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from penstock.journal.rows import SHARED_PROPS
+from penstock.journal.format.rows import SHARED_PROPS
 from penstock.pipeline.decode.group.group import Bools, Ints
 from penstock.pipeline.decode.group.rows import Rows
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.journal.rows import PUBLISHED
+from penstock.journal.format.rows import PUBLISHED
 from penstock.pipeline.decode.columns.piece import Piece
 from penstock.pipeline.decode.columns.texts import NO_TEXT
 from penstock.pipeline.decode.decoded import REASONS, DecodedGroup

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 import pyarrow as pa
 
-from penstock.journal.format import BLOCK_BYTES, REFERENCE_BODY
+from penstock.journal.format.layout import BLOCK_BYTES, REFERENCE_BODY
 from penstock.message import FRAME_END
 from penstock.pipeline.decode.group.group import Bools, Group, Ints
 

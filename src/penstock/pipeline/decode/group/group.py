@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.disk.checksum import crc32
-from penstock.journal.format import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES, ROW_BYTES
+from penstock.journal.format.layout import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES, ROW_BYTES
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from penstock.journal.rows import NAME, NAME_ROUTE
+from penstock.journal.format.rows import NAME, NAME_ROUTE
 from penstock.pipeline.decode.columns.texts import NO_TEXT, Texts
 from penstock.pipeline.decode.group.entries import Entries
 from penstock.pipeline.decode.group.group import Ints

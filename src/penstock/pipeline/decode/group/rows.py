@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from penstock.history.log import SegmentIndex
-from penstock.journal.rows import COMMIT, DEFINE, DELIVERED, FORGET, NAME, PUBLISHED, SHARED_PROPS
+from penstock.journal.format.rows import COMMIT, DEFINE, DELIVERED, FORGET, NAME, PUBLISHED, SHARED_PROPS
 from penstock.pipeline.columns import KINDS, TAKEN, UNREADABLE
 from penstock.pipeline.decode.group.group import Bools, Group, Ints
 from penstock.pipeline.decode.ranges import LogRange, is_wanted

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.journal.format import ALIGN_BYTES, HEADER_BYTES
-from penstock.journal.rows import NAME, PUBLISHED
+from penstock.journal.format.layout import ALIGN_BYTES, HEADER_BYTES
+from penstock.journal.format.rows import NAME, PUBLISHED
 from penstock.pipeline.decode.group.entries import Entries
 from penstock.pipeline.decode.group.group import Batch, Group, Ints, Lengths
 from penstock.pipeline.decode.group.rows import Rows

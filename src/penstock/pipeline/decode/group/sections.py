@@ -3,9 +3,9 @@
 A batch is too small to be an Arrow batch. So a large window of the segment is read at once, and the batches in it go on
 together: NumPy and Arrow see their sections as one, and take properties and bodies from where they are in the window.
 
-Every header and all rows and lengths are compared with their checksums, and by the same rule as in `journal.reader`:
-behind damage only a header with the right salt, position and LSN is taken. The heap is checked as far as it is wanted.
-LSNs that cannot be read are handed on as `Damage`, where they would have been.
+Every header and all rows and lengths are compared with their checksums, and by the same rule as in
+`journal.reading.replay`: behind damage only a header with the right salt, position and LSN is taken. The heap is
+checked as far as it is wanted. LSNs that cannot be read are handed on as `Damage`, where they would have been.
 
 What it does not do: look into rows.
 """
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, final
 
 from penstock.disk.checksum import crc32
 from penstock.history.log import Log, SegmentIndex
-from penstock.journal.format import (
+from penstock.journal.format.layout import (
     ALIGN_BYTES,
     CRC_BYTES,
     FIRST_BATCH_AT,

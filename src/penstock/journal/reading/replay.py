@@ -26,9 +26,9 @@ from collections.abc import Callable
 from typing import Final, final
 
 from penstock.disk.files import Files
-from penstock.journal.batch import BatchView, RottenBatch, view_at
-from penstock.journal.format import FIRST_BATCH_AT, segment_path
-from penstock.journal.segment_reader import SegmentReader, segment_numbers
+from penstock.journal.format.layout import FIRST_BATCH_AT, segment_path
+from penstock.journal.reading.batch import BatchView, RottenBatch, view_at
+from penstock.journal.reading.segment_reader import SegmentReader, segment_numbers
 
 __all__ = [
     "BatchView",

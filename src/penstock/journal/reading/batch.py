@@ -22,9 +22,9 @@ from itertools import accumulate
 from typing import final
 
 from penstock.disk.checksum import crc32
-from penstock.journal.envelopes import NO_ENVELOPE, decode_envelope
-from penstock.journal.format import BLOCK_BYTES, LENGTH_BYTES, ROW, ROW_BYTES, BatchHeader
-from penstock.journal.rows import (
+from penstock.journal.format.envelopes import NO_ENVELOPE, decode_envelope
+from penstock.journal.format.layout import BLOCK_BYTES, LENGTH_BYTES, ROW, ROW_BYTES, BatchHeader
+from penstock.journal.format.rows import (
     NAME,
     NAME_ROUTE,
     PERSISTENT,
@@ -37,7 +37,7 @@ from penstock.journal.rows import (
     ROW_ROUTE,
     SHARED_PROPS,
 )
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.reading.segment_reader import SegmentReader
 from penstock.message import Envelope
 
 Decoded = tuple[Envelope, bytes] | None

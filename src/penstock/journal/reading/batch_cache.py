@@ -29,9 +29,9 @@ from errno import ENOENT
 from typing import Final, final
 
 from penstock.disk.files import Files
-from penstock.journal.batch import Decoded, RottenBatch, decode_entries, view_at
-from penstock.journal.light_view import ENTRY_BYTES, LightView, decoded_bytes, light_view_at
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.reading.batch import Decoded, RottenBatch, decode_entries, view_at
+from penstock.journal.reading.light_view import ENTRY_BYTES, LightView, decoded_bytes, light_view_at
+from penstock.journal.reading.segment_reader import SegmentReader
 
 # Two gigabytes in segments of the usual size: messages that are read out of order lie in all of them.
 SEGMENTS_OPEN_MAX: Final = 32

@@ -13,7 +13,7 @@ Invariants
   3. It never writes.
 
 A crash may have left a file without a head, or none of the last batch's bytes: `head` is None, or no header is valid.
-It does not judge what is missing: that is `reader`.
+It does not judge what is missing: that is `replay`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from penstock.disk.files import Files
-from penstock.journal.format import (
+from penstock.journal.format.layout import (
     ALIGN_BYTES,
     FIRST_BATCH_AT,
     HEAD_BYTES,

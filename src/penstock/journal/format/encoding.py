@@ -19,7 +19,7 @@ from array import array
 from typing import final
 
 from penstock.disk.checksum import crc32
-from penstock.journal.format import (
+from penstock.journal.format.layout import (
     ALIGN_BYTES,
     CRC_BYTES,
     HEADER,

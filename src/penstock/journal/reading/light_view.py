@@ -26,11 +26,11 @@ from itertools import accumulate
 from typing import Final, final
 
 from penstock.disk.checksum import crc32
-from penstock.journal.batch import Decoded
-from penstock.journal.envelopes import NO_ENVELOPE, decode_envelope
-from penstock.journal.format import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES, ROW_BYTES, BatchHeader
-from penstock.journal.rows import NAME, NAME_ROUTE, PERSISTENT, PUBLISHED, SHARED_PROPS
-from penstock.journal.segment_reader import SegmentReader
+from penstock.journal.format.envelopes import NO_ENVELOPE, decode_envelope
+from penstock.journal.format.layout import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES, ROW_BYTES, BatchHeader
+from penstock.journal.format.rows import NAME, NAME_ROUTE, PERSISTENT, PUBLISHED, SHARED_PROPS
+from penstock.journal.reading.batch import Decoded
+from penstock.journal.reading.segment_reader import SegmentReader
 
 # A row as words of four bytes: how many, and where some fields are. Kind, flags and arg share one.
 _ROW_WORDS: Final = ROW_BYTES // 4

@@ -1,0 +1,1 @@
+"""The bytes of a journal segment, and what its rows mean."""

@@ -1,0 +1,1 @@
+"""Segments and batches of the journal, read back."""
