@@ -45,6 +45,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _leaks_are_found_where_they_are_made() -> Iterator[None]:
+    """What a file leaves open is noticed at its end, and not in some test that happens to run when memory is tidied."""
+    yield
+    gc.collect()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSpark | None:
     return FilesAndSpark(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -20,8 +20,8 @@ from types import TracebackType
 # The Debian package's own start script. /usr/sbin/rabbitmq-server is a wrapper around it that changes
 # user with `su` and loses the environment.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-START_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 30.0
+START_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 60.0
 USER = "rabbitmq"
 
 

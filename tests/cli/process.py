@@ -14,7 +14,7 @@ from typing import Any
 from tests.interop.deadline import wait_until
 from tests.server.amqp_client import Client
 
-EXIT_S = 20.0
+EXIT_S = 60.0
 
 
 def environment(**variables: str) -> dict[str, str]:

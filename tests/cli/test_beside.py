@@ -128,7 +128,7 @@ class SlowToStop(PipelineBeside):
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
 
     async def stop(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self.saw_the_broker_stop:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)

@@ -235,7 +235,7 @@ def test_without_options_it_is_durable_in_the_users_data_folder(tmp_path: Path) 
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert Path(ready["data_dir"]) == Path(
         default_data_dir({"HOME": str(tmp_path), "XDG_DATA_HOME": f"{tmp_path}/share"})

@@ -217,5 +217,5 @@ def test_stdout_has_nothing_without_json() -> None:
     lines = iter(process.stderr.readline, b"")
     assert any(b"Server startup complete" in line for line in lines)
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=60)
     assert (out, process.returncode) == (b"", 0)

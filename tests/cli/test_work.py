@@ -329,7 +329,7 @@ def test_on_a_terminal_there_is_a_progress_line(tmp_path: Path) -> None:
             break
         seen += data
     os.close(ours)
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     text = seen.decode()
     assert "default  running 0  done 1  failed 1" in text
     assert "SystemExit: 3" in text

@@ -13,7 +13,7 @@ from typing import Any
 from tests.cli.process import environment
 from tests.interop.deadline import wait_until
 
-EXIT_S = 30.0
+EXIT_S = 60.0
 ROOT = Path(__file__).parents[2]
 
 

@@ -29,7 +29,7 @@ from tests.postgres_server import new_database
 DRIVERS = ("file", "postgresql", "amqp")
 FACES = ("sync", "async")
 # For what must happen: a test that fails waits so long for it.
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 _databases: dict[EmbeddedPostgres, str] = {}
 _RUN = secrets.token_hex(3)

@@ -11,7 +11,7 @@ from penstock.client.errors import ConnectionLost
 from penstock.client.sync.session import Session
 from penstock.testing import Broker
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def test_a_server_delivers_what_a_session_has_put(tmp_path: Path) -> None:

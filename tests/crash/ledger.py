@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -15,12 +16,13 @@ QUEUE = "ledger"
 
 
 class Ledger:
-    """One publisher with confirms, on the durable queue QUEUE."""
+    """One publisher with confirms, on the durable queue QUEUE. One thread may send while another takes the answers."""
 
     def __init__(self, broker: BrokerProcess, name: str = "p") -> None:
         self._name = name
         self._tag = 0
         self._open: dict[int, str] = {}
+        self._open_lock = threading.Lock()
         self.confirmed: list[str] = []
         self.refused: list[str] = []
         self.link = broker.connect()
@@ -34,19 +36,21 @@ class Ledger:
 
     def send(self, count: int, size: int = 500) -> None:
         frames: list[bytes] = []
-        for _ in range(count):
-            self._tag += 1
-            message_id = f"{self._name}-{self._tag}"
-            self._open[self._tag] = message_id
-            frames.append(publish_frames("", QUEUE, message_id, 0, PERSISTENT, body_of(message_id, size)))
+        with self._open_lock:
+            for _ in range(count):
+                self._tag += 1
+                message_id = f"{self._name}-{self._tag}"
+                self._open[self._tag] = message_id
+                frames.append(publish_frames("", QUEUE, message_id, 0, PERSISTENT, body_of(message_id, size)))
         self.link.send(b"".join(frames))
 
     def take_answers(self, timeout_s: float = 0.05) -> None:
         for event in self.link.take(timeout_s):
             assert isinstance(event, Confirm), event
-            tags = [tag for tag in self._open if tag <= event.tag] if event.multiple else [event.tag]
-            assert tags, f"{event} answers nothing that is open"
-            (self.confirmed if event.is_ack else self.refused).extend([self._open.pop(tag) for tag in tags])
+            with self._open_lock:
+                tags = [tag for tag in self._open if tag <= event.tag] if event.multiple else [event.tag]
+                assert tags, f"{event} answers nothing that is open"
+                (self.confirmed if event.is_ack else self.refused).extend([self._open.pop(tag) for tag in tags])
 
     def publish(self, count: int, size: int = 500) -> None:
         """Return when all are answered."""

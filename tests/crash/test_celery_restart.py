@@ -18,7 +18,7 @@ from tests.interop.deadline import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 WORKER_S = 90.0
-EXIT_S = 30.0
+EXIT_S = 60.0
 
 
 @contextlib.contextmanager

@@ -150,7 +150,7 @@ def test_consumers_that_take_small_messages_make_room_for_publishers(disk: Path)
         publisher = Ledger(broker)
         publisher.publish_until(lambda: publisher.link.is_blocked, "the disk is nearly full", size=3000)
         Reader(broker).take_all()
-        publisher.wait_until(lambda: not publisher.link.is_blocked, "the publisher may go on", timeout_s=20)
+        publisher.wait_until(lambda: not publisher.link.is_blocked, "the publisher may go on", timeout_s=60)
         publisher.publish(10)
         assert publisher.refused == []
 

@@ -158,10 +158,7 @@ def test_a_disk_that_stands_still_holds_publishers_and_not_their_messages_in_mem
             # Others are served meanwhile.
             other.call(commands.Queue.Declare(0, "transient"), commands.Queue.DeclareOk)
             assert publisher.refused == []
-        answered = threading.Thread(target=publisher.wait_until, args=(lambda: not sender.is_alive(), "all is sent"))
-        answered.start()
-        sender.join(60)
-        answered.join(60)
+        publisher.wait_until(lambda: not sender.is_alive(), "all is sent")
         publisher.wait_until(lambda: publisher.open_count == 0, "the confirms come")
         assert (failures, publisher.refused) == ([], [])
         assert broker.process.poll() is None

@@ -45,7 +45,7 @@ def flood(stage: Stage, queue: str, count: int, heartbeat: int | None = None, co
     thread = Flood(stage.broker.url, queue, count, heartbeat, confirms)
     thread.start()
     yield thread
-    thread.join(20)
+    thread.join(60)
     assert thread.error is None, thread.error
     assert not thread.is_alive(), "it still stands"
 

@@ -40,7 +40,7 @@ def opened(bench: SocketlessServer, client_reads: bool = True) -> Client:
 
 
 def wait_until(bench: SocketlessServer, condition: Callable[[], bool], what: str) -> None:
-    stop_at = time.monotonic() + 10
+    stop_at = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < stop_at, what
         bench.settle()
@@ -71,7 +71,7 @@ def test_answers_to_a_client_that_does_not_read_are_bounded_and_come_when_it_doe
     bench.settle()
     assert len(client.transport.written) < limits.OUTPUT_BYTES_MAX + MIB
     heard = b""
-    stop_at = time.monotonic() + 20
+    stop_at = time.monotonic() + 60
     while len(Said(heard, cut_short=True).methods) < 500:
         heard += client.transport.client_reads_on()
         bench.settle()
@@ -189,7 +189,7 @@ def test_a_handshake_that_drips_is_cut_off_in_time() -> None:
         data = HEADER + encode_all(handshake())
         started = time.monotonic()
         at = 0
-        while client.is_open and time.monotonic() < started + 10:
+        while client.is_open and time.monotonic() < started + 60:
             if at < 60:
                 client.send(data[at : at + 1])
                 at += 1

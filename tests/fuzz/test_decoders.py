@@ -13,7 +13,7 @@ from .samples import SAMPLES
 from .targets import TARGETS
 
 # No input that fits into a frame may take longer.
-SLOWEST_S = 0.5
+SLOWEST_S = 2.0
 EDGES = st.sampled_from([0, 1, 0x7F, 0x80, 0xCE, 0xFF, *b"tbBsuIilfdDSATFVxL"])
 
 

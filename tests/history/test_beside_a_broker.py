@@ -64,7 +64,7 @@ def test_what_was_shown_survives_kill_9_every_time(tmp_path: Path) -> None:
             started = threading.Event()
             publisher = threading.Thread(target=publish_until_killed, args=(port, started))
             publisher.start()
-            assert started.wait(20)
+            assert started.wait(60)
             end = log.state().end_lsn
             wait_until(lambda log=log, end=end: log.state().end_lsn > end + 500, "the log grows")
             os.kill(process.pid, signal.SIGKILL)

@@ -49,7 +49,7 @@ def test_the_queue_iterator_hands_out_messages_and_acks_them(broker_url: str) ->
             for number in range(10):
                 await channel.default_exchange.publish(aio_pika.Message(b"%d" % number), queue.name)
             received = []
-            async with queue.iterator(timeout=20) as messages:
+            async with queue.iterator(timeout=60) as messages:
                 async for message in messages:
                     async with message.process():
                         received.append(int(message.body))
@@ -114,7 +114,7 @@ def test_bodies_of_any_size_arrive_whole(broker_url: str, size_bytes: int) -> No
             channel = await connection.channel()
             queue = await channel.declare_queue(exclusive=True)
             await channel.default_exchange.publish(aio_pika.Message(body), queue.name)
-            assert (await queue.get(no_ack=True, timeout=20)).body == body
+            assert (await queue.get(no_ack=True, timeout=60)).body == body
 
     on_loop(scenario())
 
@@ -164,7 +164,7 @@ def test_a_transaction_is_rolled_back_when_its_block_fails(broker_url: str) -> N
                 await fail_inside()
             async with channel.transaction():
                 await channel.default_exchange.publish(aio_pika.Message(b"yes"), queue.name)
-            assert (await queue.get(no_ack=True, timeout=20)).body == b"yes"
+            assert (await queue.get(no_ack=True, timeout=60)).body == b"yes"
             assert await queue.get(fail=False) is None
 
     on_loop(scenario())
@@ -178,7 +178,7 @@ def test_a_rejected_message_comes_back_and_an_ignored_one_does_not(broker_url: s
             await channel.default_exchange.publish(aio_pika.Message(b"x"), queue.name)
             first = await queue.get()
             await first.reject(requeue=True)
-            second = await queue.get(timeout=20)
+            second = await queue.get(timeout=60)
             assert (second.redelivered, second.body) == (True, b"x")
             await second.nack(requeue=False)
             assert await queue.get(fail=False) is None

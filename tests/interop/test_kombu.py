@@ -189,14 +189,14 @@ def test_a_producer_pool_hands_out_producers_to_threads(broker_url: str, name: N
 
         def publish() -> None:
             for number in range(25):
-                with producers[pooled].acquire(block=True, timeout=20) as producer:
+                with producers[pooled].acquire(block=True, timeout=60) as producer:
                     producer.publish({"n": number}, routing_key=name(), retry=True)
 
         threads = [threading.Thread(target=publish) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         with connections[pooled].acquire(block=True) as borrowed:
             assert borrowed.connected
         wait_until(lambda: queue.queue_declare(passive=True).message_count == 100, "100 messages")
@@ -236,7 +236,7 @@ def test_a_mailbox_calls_casts_and_collects_from_all_nodes(broker_url: str, name
             assert sorted(casts) == ["node1", "node1", "node2"]
         finally:
             stopping.set()
-            serving.join(20)
+            serving.join(60)
 
 
 def test_a_broadcast_reaches_every_consumer(broker_url: str, name: Name) -> None:

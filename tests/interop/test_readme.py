@@ -25,7 +25,7 @@ def test_the_example_in_the_readme_prints_the_message_it_sent(broker_url: str, c
         [sys.executable, "-c", example.replace(URL_IN_README, broker_url)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     assert run.stdout == "b'hello'\n"

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pamqp import base, body, commands, frame, header, heartbeat
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 CAPABILITIES = {
     "publisher_confirms": True,
     "basic.nack": True,

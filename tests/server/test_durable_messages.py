@@ -337,7 +337,7 @@ def test_a_disk_that_fails_gives_nacks_and_ends_the_broker(tmp_path: Path, caplo
         wait_until(lambda: "the disk has failed" in caplog.text, "it says so")
         thread = broker._thread
         assert thread is not None
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive(), "it stops by itself"
         broker.stop()
         broker.start()

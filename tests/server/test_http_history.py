@@ -85,7 +85,7 @@ def ask(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> Answered:
-    connection = http.client.HTTPConnection("127.0.0.1", http_port(broker), timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", http_port(broker), timeout=60)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
         for name, value in (GUEST if headers is None else headers).items():
@@ -587,7 +587,7 @@ def test_connections_beyond_what_an_address_may_have_are_refused(tmp_path: Path)
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert client.recv(20).startswith(b"HTTP/1.1 401")
         with socket.create_connection(address) as surplus:
-            surplus.settimeout(20)
+            surplus.settimeout(60)
             assert surplus.recv(100).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         for client in first:
             client.close()
@@ -669,7 +669,7 @@ def test_the_command_serves_history_and_still_hears_signals(tmp_path: Path) -> N
             log.close()
             os.kill(process.pid, signal.SIGTERM)
             said = process.stderr.read().decode()
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
     assert "guest" not in said

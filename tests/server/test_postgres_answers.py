@@ -53,7 +53,7 @@ class Asked:
             self.error = error
 
     def wait(self) -> None:
-        self.thread.join(30)
+        self.thread.join(60)
         assert not self.thread.is_alive(), "the method was never answered"
 
 

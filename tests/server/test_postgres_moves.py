@@ -287,7 +287,7 @@ def test_a_move_into_postgresql_loses_nothing(
     mishap(scene, lambda: route.begin(scene, channel))
     if not scene.is_first_life:
         route.begin_again(scene)
-    wait_until(lambda: scene.depth() == 0, "the source is empty", timeout_s=40)
+    wait_until(lambda: scene.depth() == 0, "the source is empty", timeout_s=60)
     nodes.sql.execute("SELECT penstock.return_orphans()")
     consumer = scene.channel()
     inbox = consume(consumer, "out")

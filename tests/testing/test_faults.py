@@ -93,7 +93,7 @@ def test_channels_without_confirms_are_not_refused_anything() -> None:
 
 def test_confirms_are_late_by_the_time_that_was_asked_for() -> None:
     with Broker() as broker, confirming(broker) as client:
-        with broker.faults.delayed_confirms(0.3):
+        with broker.faults.delayed_confirms(2.0):
             began = time.monotonic()
             client.publish(1, "q", b"x")
             client.barrier(1)
@@ -101,14 +101,14 @@ def test_confirms_are_late_by_the_time_that_was_asked_for() -> None:
             assert broker.queue_depth("q") == 1
             assert not client.seen(commands.Basic.Ack)
             assert client.expect(commands.Basic.Ack).delivery_tag == 1
-            assert time.monotonic() - began >= 0.29
+            assert time.monotonic() - began >= 1.99
         assert broker.call(lambda server: server.faults.confirm_delay_s) == 0.0
         client.publish(1, "q", b"x")
         assert client.expect(commands.Basic.Ack).delivery_tag == 2
 
 
 def test_each_of_two_publishes_is_late_by_the_whole_time() -> None:
-    with Broker() as broker, confirming(broker) as client, broker.faults.delayed_confirms(0.5):
+    with Broker() as broker, confirming(broker) as client, broker.faults.delayed_confirms(2.0):
         # A message that expires is the clock: the second publish comes while the confirm of the first is on its way.
         client.publish(1, "q", b"clock", expiration="200")
         wait_until(
@@ -120,7 +120,7 @@ def test_each_of_two_publishes_is_late_by_the_whole_time() -> None:
         client.publish(1, "q", b"x")
         while client.expect(commands.Basic.Ack).delivery_tag < 2:
             pass
-        assert time.monotonic() - began >= 0.49
+        assert time.monotonic() - began >= 1.99
 
 
 def test_a_connection_that_is_lost_before_its_late_confirms_does_no_harm() -> None:

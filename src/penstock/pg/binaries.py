@@ -21,6 +21,8 @@ HOW_TO_GET_ONE = (
     " macOS: brew install postgresql), or use a server that runs elsewhere by its URL."
 )
 VERSION_MIN = 13
+# A loaded machine may need long to read a program from its disk.
+ANSWER_S = 120.0
 
 
 class PostgresMissing(Exception):
@@ -102,7 +104,7 @@ def _candidates() -> list[Path]:
 
 def _asked(pg_config: str) -> Path | None:
     try:
-        answer = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=True, timeout=30)  # noqa: S603
+        answer = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=True, timeout=ANSWER_S)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
     return Path(answer.stdout.strip())
@@ -114,7 +116,7 @@ def _inspect(folder: Path) -> Binaries | None:
         return None
     try:
         answer = subprocess.run(  # noqa: S603
-            [folder / "postgres", "--version"], capture_output=True, text=True, check=True, timeout=30
+            [folder / "postgres", "--version"], capture_output=True, text=True, check=True, timeout=ANSWER_S
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -96,7 +96,7 @@ def test_a_broker_that_starts_again_in_time_gets_the_rest(tmp_path: Path) -> Non
             waiting = Thread(target=publisher.flush)
             waiting.start()
             broker.start()
-            waiting.join(30)
+            waiting.join(60)
             assert publisher.confirmed == 2
         assert bodies(broker.url, "orders") == numbers(2)
 
@@ -122,7 +122,7 @@ def test_refused_messages_are_sent_again_until_the_broker_takes_them(broker: Bro
             waiting = Thread(target=publisher.flush)
             waiting.start()
             wait_until(lambda: publisher.refused >= 2)
-        waiting.join(30)
+        waiting.join(60)
         assert publisher.confirmed == 2
     assert sorted(bodies(broker.url, "orders")) == numbers(2)
 

@@ -129,7 +129,7 @@ def test_a_broker_that_dies_in_the_middle_fails_the_write_and_the_next_try_makes
     killing.start()
     with pytest.raises(Exception, match="messages are not confirmed, and the broker is gone"):
         publish(rows, broker.url, routingKey="orders", writeId="w", rateLimit=1000, reconnectSeconds=0)
-    killing.join(30)
+    killing.join(60)
     broker.start()
     assert 0 < broker.queue_depth("orders") < 3_000
     publish(rows, broker.url, routingKey="orders", writeId="w")

@@ -13,7 +13,7 @@ from penstock.client.errors import ConnectionLost, NotReserved
 from tests.postgres.faults.proxy import FaultProxy
 from tests.postgres.plain_sql import PlainSql
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture
