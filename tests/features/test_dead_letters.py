@@ -185,6 +185,28 @@ def test_at_least_once_to_a_queue_that_sends_on_what_it_refuses_arrives_once(eit
     assert either.queue("q", lambda queue: queue.backing.depth()) == 0
 
 
+def test_at_least_once_into_a_full_queue_that_keeps_its_own_dead_letters_waits_at_its_source(either: Stage) -> None:
+    channel = either.channel()
+    declare(channel, "end", x_max_length=1, x_overflow="reject-publish")
+    declare(
+        channel,
+        "dead",
+        x_max_length=1,
+        x_overflow="reject-publish-dlx",
+        x_dead_letter_exchange="",
+        x_dead_letter_routing_key="end",
+        x_dead_letter_strategy="at-least-once",
+    )
+    declare(channel, "q", x_message_ttl=1, **AT_LEAST_ONCE)
+    publish(channel, "end", b"full")
+    publish(channel, "q", *numbered(0, 4))
+    wait_until(lambda: ready(channel, "q") == 0, "all have died")
+    wait_for_ready(channel, "dead", 1)
+    assert either.queue("q", lambda queue: queue.backing.depth()) == 3
+    assert drain_until(channel, "dead", 4) == numbered(0, 4)
+    assert drain(channel, "end") == [b"full"]
+
+
 def test_what_waits_for_its_target_goes_with_its_queue(either: Stage) -> None:
     channel = either.channel()
     declare(channel, "q", x_message_ttl=1, x_dead_letter_exchange="nowhere", x_dead_letter_strategy="at-least-once")

@@ -36,7 +36,7 @@ Invariants of segments
  12. Nothing is appended to a segment of an earlier life: recovery replays what the last life has left (`replay`) and
      calls `start`, which begins a new one.
  13. Every byte that is read back was compared with a checksum.
- 14. The newest segment is never removed.
+ 14. The newest segment whose name is durable is never removed.
 
 A crash loses the gathering batch and any part of the one in flight; nobody was told that they are durable. The journal
 does not decide when turns end, which segments may go, or what rows mean.
@@ -569,8 +569,7 @@ class Journal:
             self._next_batch(segment, pos)
         if self._options.confirm_sync == FSYNC:
             self.in_flight = True
-            if self.segments.has_new_name:
-                self.segments.has_new_name = False
+            if segment.number > self.segments.named:
                 to_sync = [self.segments.names(), *to_sync]
             if len(self._waiters_in_flight) == 1 and segment.pos - pos <= SMALL_BYTES:
                 self._syncer.submit_small(to_sync, self._synced)
@@ -601,6 +600,7 @@ class Journal:
         if error is not None:
             self.fail(error)
             return
+        self.segments.named = self.segments.writer().number
         self._durable()
         if self._is_committing:
             return
@@ -693,7 +693,15 @@ class Journal:
         else:
             self._roll_after = True
 
+    def named_segment(self) -> int:
+        """The newest segment whose name is durable: those before it may be removed."""
+        if self._options.confirm_sync != FSYNC and self.segments.named < self.segments.writer().number:
+            # No commit does it.
+            self.segments.names().fdatasync()
+            self.segments.named = self.segments.writer().number
+        return self.segments.named
+
     def remove_segment(self, number: int) -> None:
-        """Remove a segment that nobody needs; never the newest."""
+        """Remove a segment that nobody needs, before the `named_segment`."""
         self.batches.forget_segment(number)
         self.segments.remove(number)

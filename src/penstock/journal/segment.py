@@ -13,6 +13,8 @@ Invariants
   2. A segment is never appended to after a restart: a new one is begun, with a new salt.
   3. The head is synced with the first batch, by the same sync of the file.
   4. A new segment is begun only when everything before it is durable.
+  5. A segment is removed only when the name of a later one is durable: the disk may remember the removal and forget
+     the new name, and a checkpoint points to the new one.
 
 A crash leaves a head or nothing, whole batches, and any part of the last one. It does not sync batches, and does not
 decide when a segment is full or may go.
@@ -63,7 +65,7 @@ class SegmentWriter:
 class Segments:
     """The folder of the journal, for its writer."""
 
-    __slots__ = ("_clock", "_files", "_folder", "_names", "_salt", "has_new_name", "is_left", "newest")
+    __slots__ = ("_clock", "_files", "_folder", "_names", "_salt", "is_left", "named", "newest")
 
     def __init__(self, files: Files, folder: str, clock: Clock, salt: Callable[[], int]) -> None:
         self._files = files
@@ -73,8 +75,8 @@ class Segments:
         self.newest: SegmentWriter | None = None
         # Whether the next batch begins a segment.
         self.is_left = False
-        # Whether the name of the newest one is not known to be durable; and the folder, open to be synced.
-        self.has_new_name = False
+        # The newest one whose name is known to be durable; and the folder, open to be synced.
+        self.named = 0
         self._names: File | None = None
 
     def start(self, number: int, first_lsn: int) -> None:
@@ -85,7 +87,7 @@ class Segments:
         self._names = self._files.open_folder(self._folder)
         self.newest = self._create(number, first_lsn, 0)
         self._names.fdatasync()
-        self.has_new_name = False
+        self.named = number
 
     def names(self) -> File:
         """The folder, open to be synced."""
@@ -145,7 +147,7 @@ class Segments:
         return -1 if reader.head is None else reader.head.first_lsn
 
     def remove(self, number: int) -> None:
-        assert number < self.writer().number, "the newest segment is in use"
+        assert number < self.named, "it goes when a later one would survive a loss of power"
         self._files.unlink(segment_path(self._folder, number))
 
     def close(self) -> None:
@@ -165,5 +167,4 @@ class Segments:
             file.close()
             self._files.unlink(path)
             raise
-        self.has_new_name = True
         return SegmentWriter(file, number, salt, prev_crc)

@@ -210,9 +210,9 @@ class Queue(Availability):
         """Whether it may take one message of a run and refuse another: then it gets runs of one."""
         return self.intake is not None and self.intake.takes_singly
 
-    def has_room(self, body: bytes) -> bool:
-        """Whether a message that came now would not be refused."""
-        return self.intake is None or self.intake.has_room(body)
+    def has_room(self, body: bytes, may_vanish: bool) -> bool:
+        """Whether a message that came now would be kept, here or as a dead letter elsewhere (`Gate.has_room`)."""
+        return self.intake is None or self.intake.has_room(body, may_vanish)
 
     def passes_on(self, body: bytes) -> bool:
         """Whether a message that came now would go on as a dead letter, past this queue."""

@@ -34,6 +34,13 @@ def test_every_message_is_where_the_features_lead_it(first: int) -> None:
     assert not failed, f"python -m tests.simulation.features --seed {next(iter(failed), 0)} shows every step: {failed}"
 
 
+# 70070: a message moved into a full queue that dead-letters what it refuses, with a full target of its own, was lost.
+# 70248: a loss of power right after a segment of the journal was removed took the name of the next one.
+@pytest.mark.parametrize("seed", [70070, 70248])
+def test_a_seed_that_once_showed_a_defect(seed: int) -> None:
+    assert run_seed(seed).lives > 1
+
+
 @pytest.mark.parametrize("seed", [5, 12])
 def test_a_feature_seed_does_the_same_in_every_process(seed: int) -> None:
     digests = []

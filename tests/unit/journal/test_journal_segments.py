@@ -7,7 +7,7 @@ from journal_house import FOLDER, House, Salts, bodies, held_house, replayed
 
 from penstock.journal.format import rows
 from penstock.journal.format.layout import FIRST_BATCH_AT, HEADER_BYTES, decode_header, segment_number, segment_path
-from penstock.journal.options import JournalOptions
+from penstock.journal.options import NONE, OS, JournalOptions
 from penstock.journal.reading.batch import view_at
 from penstock.journal.reading.replay import RottenBatch, cut_torn_tail
 from penstock.journal.reading.segment_reader import SegmentReader
@@ -180,6 +180,33 @@ def test_the_newest_segment_is_not_removed() -> None:
     with pytest.raises(AssertionError):
         house.journal.remove_segment(1)
     assert house.journal.segments.numbers() == [1]
+
+
+def test_a_segment_goes_only_when_the_name_of_a_later_one_is_durable() -> None:
+    house = held_house()
+    house.commit_one(b"a")
+    house.journal.roll()
+    house.held.answer()
+    house.commit_one(b"b")
+    # Segment 2 is there, and a loss of power may still take its name.
+    assert (house.journal.segments.numbers(), house.journal.named_segment()) == ([1, 2], 1)
+    with pytest.raises(AssertionError):
+        house.journal.remove_segment(1)
+    house.held.answer()
+    assert house.journal.named_segment() == 2
+    house.journal.remove_segment(1)
+    assert house.journal.segments.numbers() == [2]
+
+
+@pytest.mark.parametrize("confirm_sync", [OS, NONE])
+def test_where_commits_are_not_synced_names_are_before_a_segment_goes(confirm_sync: str) -> None:
+    house = House(options=JournalOptions(confirm_sync=confirm_sync))
+    house.commit_one(b"a")
+    house.journal.roll()
+    house.commit_one(b"b")
+    assert house.journal.named_segment() == 2
+    house.journal.remove_segment(1)
+    assert house.path(2) in house.files.crash(lambda count: count - 1).contents()
 
 
 def test_a_segment_knows_when_it_was_begun() -> None:

@@ -39,7 +39,7 @@ class DeadLetterExchange(DeadLetters):
         self._moves: Moves = vhost.moves
         self._exchange = exchange
         self._routing_key = routing_key
-        self._at_least_once = at_least_once
+        self.at_least_once = at_least_once
         self._own_headers = own_headers
 
     def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
@@ -61,11 +61,11 @@ class DeadLetterExchange(DeadLetters):
         letter = dead_letter_envelope(envelope, grave.name, reason, now_s, self._exchange, self._routing_key)
         queues, is_dropped = self._targets(envelope, headers_of(letter))
         if queues:
-            when_full = KEEP if self._at_least_once else DROP
+            when_full = KEEP if self.at_least_once else DROP
             self._vhost.handovers.hand_over(
                 grave, stretch, Errand(self, letter, queues, DEAD_LETTERED, reason, when_full)
             )
-        elif self._at_least_once and not is_dropped:
+        elif self.at_least_once and not is_dropped:
             grave.unburied(stretch, reason, self)
         else:
             grave.buried([seq_id for seq_id, _ in stretch], outcome_of_dropped(reason), reason)

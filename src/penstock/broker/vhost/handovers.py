@@ -315,8 +315,9 @@ def _open_queues(errand: Errand, body: bytes) -> Sequence[Queue] | None:
     queues = errand.queues
     if errand.passes_gates:
         return None if any(queue.crashed for queue in queues) else queues
-    found = [queue for queue in queues if not queue.crashed and not queue.deleted and queue.has_room(body)]
-    return None if errand.when_full != DROP and len(found) < len(queues) else found
+    may_vanish = errand.when_full == DROP
+    found = [queue for queue in queues if not queue.crashed and not queue.deleted and queue.has_room(body, may_vanish)]
+    return None if not may_vanish and len(found) < len(queues) else found
 
 
 def _needs_token(grave: Grave, errand: Errand, queue: Queue, body: bytes) -> bool:

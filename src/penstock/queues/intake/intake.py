@@ -36,8 +36,11 @@ class Gate(ABC):
     def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None, delivered: int) -> bool:
         """True: the message may pass. False: it is dealt with, and so is its token."""
 
-    def has_room(self, body: bytes) -> bool:
-        """Whether the message, if it came now, would not be refused. Changes nothing."""
+    def has_room(self, body: bytes, may_vanish: bool) -> bool:
+        """Whether the message, if it came now, would be kept here or, as a dead letter, elsewhere. Changes nothing.
+
+        `may_vanish`: it is enough that the dead letter is sent.
+        """
         return True
 
     def ram_bytes(self) -> int:
@@ -110,10 +113,10 @@ class Intake:
         if self.publishers is not None and publisher is not None and first_seq_id >= 0:
             self.publishers.published(publisher, first_seq_id, len(bodies))
 
-    def has_room(self, body: bytes) -> bool:
+    def has_room(self, body: bytes, may_vanish: bool) -> bool:
         """Whether no gate would refuse the message now: for those who move messages to several queues or to none."""
         for gate in self.gates:
-            if not gate.has_room(body):
+            if not gate.has_room(body, may_vanish):
                 return False
         return True
 

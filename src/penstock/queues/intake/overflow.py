@@ -170,7 +170,7 @@ class RefusePublish(Gate):
         self.refused((envelope, body, None), confirm, delivered)
         return False
 
-    def has_room(self, body: bytes) -> bool:
+    def has_room(self, body: bytes, may_vanish: bool) -> bool:
         return self.fits(body)
 
     def fits(self, body: bytes) -> bool:
@@ -192,9 +192,13 @@ class RefusePublish(Gate):
 class RefusePublishDlx(RefusePublish):
     """Refuses, and dead-letters what it refused."""
 
-    def has_room(self, body: bytes) -> bool:
-        # What it refuses is not lost: it goes on as a dead letter, and must not be offered once more.
-        return self._queue.dead_letters is not None or self.fits(body)
+    def has_room(self, body: bytes, may_vanish: bool) -> bool:
+        dead_letters = self._queue.dead_letters
+        if dead_letters is None:
+            return self.fits(body)
+        # What it refuses goes on as a dead letter, and is not offered once more. Where dead letters are kept until
+        # their targets have them, the queue a message comes from has to keep it: this one has no place for it.
+        return may_vanish or not dead_letters.at_least_once or self.fits(body)
 
     def passes_on(self, body: bytes) -> bool:
         return self._queue.dead_letters is not None and not self.fits(body)

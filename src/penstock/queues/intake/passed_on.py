@@ -54,7 +54,8 @@ class PassedOn(Grave):
     ) -> None:
         if self._token is not None:
             # It cannot wait here: what finds no exchange, or no room, is dropped, as it is when a client publishes it.
-            # A target that is away, or too much on its way, is no such reason.
+            # Its source does not mind, or it would not have moved it here (`Gate.has_room`). A target that is away, or
+            # too much on its way, is no such reason.
             if rests_ms:
                 self._token.refuse()
             else:

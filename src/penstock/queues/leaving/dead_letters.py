@@ -107,6 +107,9 @@ class Grave(SelectionHost):
 class DeadLetters(ABC):
     """Takes dead messages away."""
 
+    # Whether they stay where they died until their targets have them.
+    at_least_once: bool = False
+
     def is_open(self) -> bool:
         """Whether it could take some away now; asked before messages are read to be buried again."""
         return True

@@ -128,8 +128,9 @@ class Retention:
         """Remove what nobody needs and nobody wants to keep; return what history is left that is not held."""
         kept = self._checkpointer.kept
         segments = self._journal.segments.numbers()
-        # Without the newest: replay may begin behind it, when the next batch is to begin a segment.
-        history = [number for number in segments[:-1] if number < kept[-1].replay_segment]
+        # Replay may begin behind the newest one, when the next batch is to begin a segment.
+        end = min(kept[-1].replay_segment, self._journal.named_segment())
+        history = [number for number in segments if number < end]
         out = self._count_out(history)
         self._holds.look(self.disk_is_low)
         if len(kept) < KEPT:
