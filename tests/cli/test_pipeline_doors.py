@@ -125,14 +125,14 @@ def test_what_jobs_write_is_for_their_owner_but_for_the_page_that_is_asked_for()
 
 
 def umask_of(job: click.Command) -> int:
-    """With which the work of a job begins."""
+    """With which the work of a job begins. Afterwards the process has its own again."""
     assert isinstance(job, Job)
-    probe = Job("probe", private=job.private, callback=lambda: click.echo(os.umask(0o022)))
+    probe = Job("probe", private=job.private, callback=lambda: click.echo(os.umask(0o001)))
     before = os.umask(0o022)
     try:
         return int(CliRunner().invoke(probe).stdout)
     finally:
-        os.umask(before)
+        assert os.umask(before) == 0o022
 
 
 def errors() -> list[Exception]:

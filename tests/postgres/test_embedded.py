@@ -228,7 +228,15 @@ def test_a_folder_that_the_servers_user_cannot_reach_is_named(folder: Path) -> N
 # --- programs -----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[0o022, 0o077], ids=["open to others", "closed to others"])
+def _files_that_are_made(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
 @needs_proc
+@pytest.mark.usefixtures("_files_that_are_made")
 def test_programs_of_the_wheel_that_are_out_of_reach_run_from_a_copy(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

