@@ -119,6 +119,23 @@ def test_what_is_restored_out_of_order_is_taken_in_the_order_of_delivery(channel
     assert numbers(channel.unacked.take_all()) == [(10, 2), (50, 2), (90, 1)]
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3, 7, 1000])
+def test_what_is_taken_a_few_at_a_time_comes_in_the_order_of_delivery(channel: Deliveries, at_once: int) -> None:
+    channel.deliver(10, 2 * BUCKET)
+    channel.deliver(9000, 5)
+    settled = channel.unacked.take(3, 3) + channel.unacked.take(2 * BUCKET + 2, 2 * BUCKET + 2)
+    channel.unacked.restore(settled[:1])
+    taken: list[int] = []
+    while channel.unacked.stretch_count():
+        spans = channel.unacked.take_oldest(at_once)
+        assert 1 <= len(spans) <= at_once
+        taken += [seq_id for first, count in numbers(spans) for seq_id in range(first, first + count)]
+    assert taken == [*range(10, 10 + 2 * BUCKET), 9000, *range(9002, 9005)]
+    assert len(channel.unacked) == 0
+    channel.deliver(50, 1)
+    assert numbers(channel.unacked.take_all()) == [(50, 1)]
+
+
 def test_few_deliveries_far_apart_are_found_as_well(channel: Deliveries) -> None:
     far = 10 * BUCKET
     channel.deliver(0, far)

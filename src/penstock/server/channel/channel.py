@@ -22,7 +22,7 @@ from penstock.server.channel.delivery import DeliveryEncoder
 from penstock.server.channel.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.channel.queue_consumer import QueueConsumer
 from penstock.server.channel.subscription import Subscription
-from penstock.server.channel.unacked import Span, Unacked, first_tag, joined
+from penstock.server.channel.unacked import Span, Unacked
 from penstock.server.settling.transaction import ACK, REJECT, REQUEUE, Transaction
 from penstock.wire import frames, methods
 
@@ -397,13 +397,13 @@ class Channel(ReplyReceiver):
 
     # --- the end --------------------------------------------------------------------------------------
 
-    def release(self) -> list[Span]:
+    def release(self) -> Unacked | None:
         """The channel is closed or its connection is gone: consumers leave. What is unacknowledged is to go back.
 
         Nothing that the channel has leads back to it afterwards: it is freed by reference counting.
         """
         if self._is_released:
-            return []
+            return None
         self._is_released = True
         self.closing = True
         self.close_replies()
@@ -421,9 +421,7 @@ class Channel(ReplyReceiver):
         self.confirms = None
         self.publisher.close()
         self.consumer_unacked_count = 0
-        spans = self.unacked.take_all()
-        if settled:
-            # What was settled and not committed goes back with the rest, in the order of delivery.
-            spans.extend([span for together, _ in settled for span in together])
-            spans.sort(key=first_tag)
-        return joined(spans)
+        # What was settled and not committed goes back with the rest, in the order of delivery.
+        for spans, _ in settled:
+            self.unacked.restore(spans)
+        return self.unacked

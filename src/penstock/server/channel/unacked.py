@@ -56,7 +56,7 @@ BUCKET: Final = 256
 class Unacked:
     """The unsettled deliveries of one channel."""
 
-    __slots__ = ("_count", "_lapsed", "_lowest", "_starts", "_stretches")
+    __slots__ = ("_count", "_lapsed", "_left", "_lowest", "_starts", "_stretches")
 
     def __init__(self) -> None:
         # None: no tag of this channel has ever lapsed.
@@ -66,6 +66,8 @@ class Unacked:
         self._starts: dict[int, int] = {}
         self._count = 0
         self._lowest = 1
+        # First tags of what `take_oldest` has still to take, the oldest last.
+        self._left: list[int] = []
 
     def __len__(self) -> int:
         return self._count
@@ -185,12 +187,22 @@ class Unacked:
 
     def take_all(self) -> list[Span]:
         """Settle all, in the order of delivery."""
+        return self.take_oldest(len(self._stretches))
+
+    def take_oldest(self, stretches_max: int) -> list[Span]:
+        """Settle some, in the order of delivery. Nothing may be added or settled until all are taken."""
         stretches = self._stretches
+        if not stretches:
+            return []
+        left = self._left
+        if not left:
+            left = self._left = sorted(stretches, reverse=True)
         spans: list[Span] = []
         last_run: UnackedRun | None = None
         length = end = 0
-        for tag in sorted(stretches):
-            run, count = stretches[tag]
+        for _ in range(min(stretches_max, len(left))):
+            tag = left.pop()
+            run, count = stretches.pop(tag)
             if run is last_run and tag == end:
                 length += count
                 spans[-1] = (run, spans[-1][1], length)
@@ -198,10 +210,14 @@ class Unacked:
                 spans.append((run, tag + run.offset, count))
                 last_run, length = run, count
             end = tag + count
-        if spans:
-            self._lowest = end
-            self._stretches, self._starts, self._count = {}, {}, 0
+        self._lowest = end
+        if not stretches:
+            self._starts, self._count = {}, 0
         return spans
+
+    def queues(self) -> dict[Queue, None]:
+        """Where they came from, each once."""
+        return dict.fromkeys([run.queue for run, _ in self._stretches.values()])
 
     def _take_through(self, last_tag: int) -> list[Span]:
         spans: list[Span] = []

@@ -501,13 +501,12 @@ class Connection(asyncio.Protocol):
     def forget_channel(self, channel: Channel) -> None:
         """Release what the channel holds; its number stays taken until the close is complete."""
         channel.flush_confirms()
-        self.server.settlements.give_back(self, channel.release())
+        self.server.settlements.give_back(self, [channel.release()])
         self._reader.forget_channel(channel)
 
     def _release_channels(self) -> None:
         """All of them are over. What they leave behind goes back together: it is one act, however many there are."""
-        left = [span for channel in list(self.channels.values()) for span in channel.release()]
-        self.server.settlements.give_back(self, left)
+        self.server.settlements.give_back(self, [channel.release() for channel in list(self.channels.values())])
 
     def close_with(self, error: AmqpError, index: int, linger_s: float = 0.0) -> None:
         """The broker closes the connection and waits a little for the client to agree.

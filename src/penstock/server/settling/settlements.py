@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from penstock.clock import Clock
 from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
 from penstock.queues.settling import Settling
-from penstock.server.channel.unacked import Span
+from penstock.server.channel.unacked import Span, Unacked
 from penstock.server.settling.span_slices import SpanSlices
 from penstock.server.settling.transaction import REQUEUE
 
@@ -47,12 +47,12 @@ WAITING = "waiting"
 class Settlement(Settling):
     """Deliveries that one client has settled together, or has left behind."""
 
-    def __init__(self, connection: Connection, channel: Channel | None, spans: list[Span], how: int) -> None:
+    def __init__(self, connection: Connection, channel: Channel | None, spans: SpanSlices) -> None:
         """Without a channel they were left behind: they go back, and nobody's credit is counted."""
         self._connection = connection
         self._channel = channel
-        self._spans = SpanSlices(spans, how)
-        self._how = how
+        self._spans = spans
+        self._how = spans.how
         self._queues: list[Queue] = []
         self._when_over: list[Callable[[], None]] = []
 
@@ -127,12 +127,13 @@ class Settlements:
 
     def settle(self, channel: Channel, spans: list[Span], how: int) -> None:
         """Settle what a client has said something about."""
-        self.begin(Settlement(channel.connection, channel, spans, how))
+        self.begin(Settlement(channel.connection, channel, SpanSlices(spans, how)))
 
-    def give_back(self, connection: Connection, spans: list[Span]) -> None:
-        """Requeue what a client has left behind."""
-        if spans:
-            self.begin(Settlement(connection, None, spans, REQUEUE))
+    def give_back(self, connection: Connection, left: Sequence[Unacked | None]) -> None:
+        """Requeue what a client has left behind, channel by channel."""
+        spans = SpanSlices([], REQUEUE, [unacked for unacked in left if unacked])
+        if not spans.is_over():
+            self.begin(Settlement(connection, None, spans))
 
     def begin(self, settlement: Settlement | Commit | Rollback | Purge) -> None:
         """Do the first slice now, and the others in turns to come."""

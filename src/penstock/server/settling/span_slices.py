@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 from penstock import limits
 from penstock.queues.queue import Queue
-from penstock.server.channel.unacked import Span
+from penstock.server.channel.unacked import Span, Unacked
 from penstock.server.settling.transaction import REJECT
 
 
@@ -14,16 +15,24 @@ from penstock.server.settling.transaction import REJECT
 class SpanSlices:
     """The spans of one settlement that are still to be done."""
 
-    def __init__(self, spans: list[Span], how: int) -> None:
+    def __init__(self, spans: list[Span], how: int, left: Sequence[Unacked] = ()) -> None:
+        """`left`: further deliveries, of channels that are over."""
         self.how = how
         self._spans = spans
         self._next = 0
+        # The next one last; none is empty.
+        self._left = list(reversed(left))
 
     def is_over(self) -> bool:
-        return self._next == len(self._spans)
+        return self._next == len(self._spans) and not self._left
 
     def take(self) -> Span:
         """The next span, or as much of it as is done at once."""
+        if self._next == len(self._spans):
+            self._spans = self._left[-1].take_oldest(limits.SETTLE_MESSAGES_MAX)
+            self._next = 0
+            if not self._left[-1].stretch_count():
+                self._left.pop()
         run, first_seq_id, count = span = self._spans[self._next]
         if self.how == REJECT and count > limits.REJECT_AT_ONCE:
             # Each may become a dead letter with headers of its own.
@@ -35,4 +44,7 @@ class SpanSlices:
 
     def queues(self) -> dict[Queue, None]:
         """The queues of what is left, each once."""
-        return dict.fromkeys([run.queue for run, _, _ in self._spans[self._next :]])
+        found = dict.fromkeys([run.queue for run, _, _ in self._spans[self._next :]])
+        for unacked in self._left:
+            found.update(unacked.queues())
+        return found
