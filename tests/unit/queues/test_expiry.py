@@ -56,6 +56,22 @@ def test_an_earlier_time_counts_and_a_later_one_does_not(schedule: ExpirySchedul
     assert queue.woken == [300]
 
 
+class Failing(Expiring):
+    """Raises when it is woken."""
+
+    def expire_due(self, now_ms: int) -> None:
+        raise RuntimeError("a bug")
+
+
+def test_a_queue_that_fails_when_it_is_woken_does_not_keep_the_others_asleep(schedule: ExpirySchedule) -> None:
+    early, late = Sleeper(schedule), Sleeper(schedule)
+    for due_ms, queue in enumerate([early, Failing(), late]):
+        schedule.arm(queue, due_ms)
+    with pytest.raises(RuntimeError, match="a bug"):
+        schedule.run_due(100)
+    assert (early.woken, late.woken) == ([100], [100])
+
+
 def test_a_queue_may_arm_itself_again_while_it_is_woken(schedule: ExpirySchedule) -> None:
     queue = Sleeper(schedule, 150, 120)
     schedule.arm(queue, 100)

@@ -264,6 +264,24 @@ def test_a_process_that_is_killed_at_work_fails_what_is_under_way(
     assert [type(answer) for answer in answers] == [OSError, OSError]
 
 
+def test_a_caller_that_fails_when_the_process_is_gone_keeps_no_other_one_from_its_answer(
+    loop: asyncio.AbstractEventLoop, process: ProcessSyncer, file: File
+) -> None:
+    def fail(error: OSError | None) -> None:
+        raise RuntimeError("a bug")
+
+    reported: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    os.kill(process.pid, signal.SIGSTOP)
+    answers: list[OSError | None] = []
+    process.submit([file], fail)
+    process.submit([file], answers.append)
+    os.kill(process.pid, signal.SIGKILL)
+    sync(loop, process, file)
+    assert [type(answer) for answer in answers] == [OSError]
+    assert [str(context["exception"]) for context in reported] == ["a bug"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_process_does_not_end_by_the_signals_that_end_a_broker(
     number: signal.Signals, loop: asyncio.AbstractEventLoop, process: ProcessSyncer, file: File

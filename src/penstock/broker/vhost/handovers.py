@@ -29,6 +29,7 @@ from typing import Final, final
 
 from penstock import limits
 from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED
+from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.message import ConfirmToken, Envelope
 from penstock.queues.leaving.dead_letters import Dead, DeadLetters, Grave
@@ -239,8 +240,7 @@ class Handovers:
         self.bytes -= size_bytes
         if self._waiting and 2 * self.messages <= self._messages_max and 2 * self.bytes <= self._bytes_max:
             waiting, self._waiting = self._waiting, {}
-            for grave in waiting:
-                grave.offer_again()
+            call_all([grave.offer_again for grave in waiting])
 
 
 @final

@@ -28,6 +28,7 @@ from penstock.broker.vhost.handovers import Handovers
 from penstock.broker.vhost.moves import Moves
 from penstock.broker.vhost.queue_backings import QueueBackings
 from penstock.broker.vhost.route_memory import RouteMemory
+from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.errors import (
     ChannelException,
@@ -564,9 +565,7 @@ class VHost(QueueOwner):
 
     def stop(self) -> None:
         """Leave what lasts for the next start."""
-        for queue in self.all_queues():
-            queue.terminate()
-        self._backings.stop()
+        call_all([*[queue.terminate for queue in self.all_queues()], self._backings.stop])
 
     def definition_bytes(self) -> int:
         """What exchanges, queues and bindings take, whatever the queues hold."""

@@ -16,8 +16,12 @@ the time that it is given.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final
+
+from penstock.call_all import call_all
 
 # So few stale entries are not worth a look at the whole heap.
 STALE_MIN: Final = 64
@@ -83,7 +87,10 @@ class ExpirySchedule:
     def run_due(self, now_ms: int) -> None:
         """Wake every queue whose time has come."""
         while self._heap and self._heap[0][0] <= now_ms:
-            queue = self._armed.pop(heappop(self._heap)[1], None)
-            if queue is not None:
-                queue.armed_ms = -1
-                queue.expire_due(now_ms)
+            calls: list[Callable[[], None]] = []
+            while self._heap and self._heap[0][0] <= now_ms:
+                queue = self._armed.pop(heappop(self._heap)[1], None)
+                if queue is not None:
+                    queue.armed_ms = -1
+                    calls.append(partial(queue.expire_due, now_ms))
+            call_all(calls)

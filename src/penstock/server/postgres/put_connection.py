@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from penstock import limits
 from penstock.backing.postgres.link import PutDone, PutRow
+from penstock.call_all import call_all
 from penstock.pg.sessions import is_session_lost
 from penstock.pg.statements import Statements
 from penstock.server.postgres.connect import one_line
@@ -72,13 +74,11 @@ class PgPutConnection(PgConnection):
 
     def forget(self, door: ServerDoor) -> None:
         """The queue is deleted: what waits for it is not put any more. Its publishers were told."""
-        kept = [item for item in self._waiting if item.door is not door]
-        for item in self._waiting:
-            if item.door is door:
-                self._left(item)
-                if not item.rows:
-                    item.done([])
-        self._waiting = deque(kept)
+        gone = [item for item in self._waiting if item.door is door]
+        self._waiting = deque([item for item in self._waiting if item.door is not door])
+        for item in gone:
+            self._left(item)
+        call_all([partial(item.done, []) for item in gone if not item.rows])
 
     def refuse_old(self, now_s: float) -> None:
         """What has waited too long for a connection is given up."""
@@ -174,20 +174,21 @@ class PgPutConnection(PgConnection):
 
     def _answer(self, items: Sequence[PutItem], ids: list[int] | None) -> None:
         pos = 0
+        calls: list[Callable[[], None]] = []
         for item in items:
             count = len(item.rows)
-            if item.answered:
-                pos += count
-                continue
-            item.answered = True
-            self._left(item)
-            if not count:
-                item.done([])
-                continue
-            item.door.put_done(item.done, None if ids is None else ids[pos : pos + count], count)
+            if not item.answered:
+                item.answered = True
+                self._left(item)
+                if not count:
+                    calls.append(partial(item.done, []))
+                else:
+                    own = None if ids is None else ids[pos : pos + count]
+                    calls.append(partial(item.door.put_done, item.done, own, count))
+                    if ids is None:
+                        self._refused_count += count
             pos += count
-            if ids is None:
-                self._refused_count += count
+        call_all(calls)
         if ids is not None and self._refused_count:
             log.warning(
                 "%d messages could not be put into PostgreSQL: publishers that use confirms got a nack, and messages"

@@ -21,9 +21,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from penstock import limits
+from penstock.call_all import call_all
 from penstock.disk.files import File, is_temporary
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.server.sync import sync_process
@@ -151,11 +153,9 @@ class ProcessSyncer(Syncer):
             return
         self._lost = error or OSError(errno.EIO, "the process that syncs is gone")
         self._loop.remove_reader(self._socket.fileno())
-        try:
-            while self._waiting:
-                self._waiting.popleft()(self._lost)
-        finally:
-            self._after_answer()
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        call_all([*[partial(done, self._lost) for done in waiting], self._after_answer])
 
     def _fail(self, done: SyncDone, error: OSError) -> None:
         done(error)
