@@ -61,14 +61,14 @@ OUTSIDE_THE_CORE = {
     **dict.fromkeys(("select", "selectors", "socket", "ssl"), "the core sees bytes, never a connection"),
     **dict.fromkeys(("os", "shutil", "signal", "subprocess", "tempfile"), "penstock.disk is the way to the machine"),
     **dict.fromkeys(("fcntl", "glob", "io", "mmap", "msvcrt", "pathlib"), "penstock.disk is the way to the disk"),
-    **dict.fromkeys(("_io", "builtins", "ctypes", "nt", "posix"), "that is a back door to the machine"),
+    **dict.fromkeys(("_io", "builtins", "ctypes", "nt", "posix"), "that is a back way to the machine"),
     **dict.fromkeys(("bz2", "dbm", "fileinput", "gzip", "lzma", "sqlite3", "tarfile", "zipfile"), "these open files"),
     "time": "ask the Clock that you were given",
     "random": "the core is deterministic: have a Random handed in",
     "uuid": "the core is deterministic: have names handed in, or use secrets where they must not be guessed",
 }
-# The leaves whose purpose is such a door.
-DOORS = {
+# The modules whose purpose is such an import.
+EXCEPTIONS = {
     "penstock.clock": ("time",),
     "penstock.config": ("os", "pathlib"),
     "penstock.disk.spare_descriptors": ("os",),
@@ -203,14 +203,14 @@ def forbidden_in_the_core(module: str, file: SourceFile, modules: frozenset[str]
     found = []
     for line, target in imports(module, file, modules):
         top = target.split(".")[0]
-        if top in OUTSIDE_THE_CORE and top not in DOORS.get(module, ()):
+        if top in OUTSIDE_THE_CORE and top not in EXCEPTIONS.get(module, ()):
             found.append(f"{file.path}:{line}: imports {target}, but {OUTSIDE_THE_CORE[top]}")
-    return found + disk_behind_the_door(module, file)
+    return found + disk_without_files(module, file)
 
 
-def disk_behind_the_door(module: str, file: SourceFile) -> list[str]:
+def disk_without_files(module: str, file: SourceFile) -> list[str]:
     """Files that are opened, read or changed without `penstock.disk.files`; also `open` that is only passed on."""
-    if "pathlib" in DOORS.get(module, ()):
+    if "pathlib" in EXCEPTIONS.get(module, ()):
         return []
     found = [(node.lineno, "open") for node in ast.walk(file.tree) if isinstance(node, ast.Name) and node.id == "open"]
     for call in calls(file.tree):
@@ -219,7 +219,7 @@ def disk_behind_the_door(module: str, file: SourceFile) -> list[str]:
             found.append((call.lineno, "codecs.open"))
         elif isinstance(function, ast.Attribute) and function.attr in PATH_CALLS:
             found.append((call.lineno, function.attr))
-    return [f"{file.path}:{line}: uses {name}, but penstock.disk.files is the door to the disk" for line, name in found]
+    return [f"{file.path}:{line}: uses {name}, but penstock.disk.files is the way to the disk" for line, name in found]
 
 
 def struct_elsewhere(module: str, file: SourceFile, modules: frozenset[str]) -> list[str]:

@@ -181,13 +181,13 @@ PG_GET_S: Final = 5.0
 
 # A publisher is not read while a queue that it feeds has this many ready messages or bytes more than
 # its consumers have taken, as long as they take them at a good pace.
-HOLD_READY_MESSAGES: Final = 4_096
-HOLD_READY_BYTES: Final = 4 * 1024 * 1024
+THROTTLE_READY_MESSAGES: Final = 4_096
+THROTTLE_READY_BYTES: Final = 4 * 1024 * 1024
 RELEASE_READY_MESSAGES: Final = 1_024
-# How often a held publisher's queues are looked at, and the pace below which it is let go.
-HOLD_CHECK_S: Final = 0.005
-HOLD_PACE_MESSAGES: Final = 64
-HOLD_CHECKS_MAX: Final = 4
+# How often a throttled publisher's queues are looked at, and the pace below which it is let go.
+THROTTLE_CHECK_S: Final = 0.005
+THROTTLE_PACE_MESSAGES: Final = 64
+THROTTLE_CHECKS_MAX: Final = 4
 # With so much gathered for the disk while a sync is under way or nothing can be written, publishers are not read. A
 # batch of this size fits the cache of whoever reads it back, and the reserve on a full disk. With so much more no
 # connection is read: what a reject moves is gathered, too. A batch can have 2 GiB.
@@ -251,7 +251,7 @@ assert PRE_AUTH_FRAME_BYTES_MAX <= FRAME_BYTES_MAX
 assert CONTENT_PART_OVERHEAD_BYTES * 64 <= FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES
 assert CONNECTIONS_MAX + PRE_AUTH_CONNECTIONS_MAX + OPEN_FILES_MAX + HTTP_CONNECTIONS_MAX < DESCRIPTORS_WANTED
 assert WRITE_BUFFER_BYTES_LOW < WRITE_BUFFER_BYTES_HIGH
-assert RELEASE_READY_MESSAGES < HOLD_READY_MESSAGES
+assert RELEASE_READY_MESSAGES < THROTTLE_READY_MESSAGES
 assert GATHERED_BYTES_HIGH < GATHERED_BYTES_MAX < 1024**3
 assert PULL_MESSAGES_MAX <= TURN_MESSAGES_MAX
 assert PG_REFILL_UNKNOWN <= PG_REFILL_FIRST <= PG_REFILL_MESSAGES_MAX

@@ -182,7 +182,7 @@ def test_a_delayed_message_is_never_early(place: Place) -> None:
 def test_a_long_delay_is_taken(place: Place, raw: Any) -> None:
     queue = place.queue()
     place.session().producer_for(queue).put(b"in ten years", delay=3650 * 86_400)
-    # It waits on the highest rung that fits into ten years.
+    # It waits on the highest level that fits into ten years.
     assert raw.queue_declare("penstock.delay.171798691840", passive=True).method.message_count >= 1
     assert raw.queue_declare(queue, passive=True).method.message_count == 0
 

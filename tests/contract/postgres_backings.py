@@ -17,9 +17,9 @@ import psycopg
 from psycopg import sql
 
 from penstock.backing.backing_queue import Answered, Purged
-from penstock.backing.postgres.held import PgHeld
-from penstock.backing.postgres.link import Looked, PgDoor, PgLink, PutDone, PutRow
+from penstock.backing.postgres.link import Looked, PgLink, PgQueueLink, PutDone, PutRow
 from penstock.backing.postgres.queues import PgBackingQueues
+from penstock.backing.postgres.reserved import PgReserved
 from penstock.broker.features.postgres_facts import WirePropertyFacts
 from penstock.clock import SystemClock
 from penstock.pg.install import DEFAULT_SCHEMA
@@ -59,15 +59,17 @@ class InlineLink(PgLink):
     def is_up(self) -> bool:
         return True
 
-    def open(self, name: str, is_new: bool, receiver: PgHeld, run: Callable[[Callable[[], None]], None]) -> PgDoor:
-        return InlineDoor(self.connection, f"{self._prefix} {name}", receiver, self._refill_max)
+    def open(
+        self, name: str, is_new: bool, receiver: PgReserved, run: Callable[[Callable[[], None]], None]
+    ) -> PgQueueLink:
+        return InlineQueueLink(self.connection, f"{self._prefix} {name}", receiver, self._refill_max)
 
     def drop(self, name: str) -> None:
         self.connection.execute(STATEMENTS["drop_queue"], (f"{self._prefix} {name}",))
 
 
-class InlineDoor(PgDoor):
-    def __init__(self, connection: psycopg.Connection[Any], name: str, receiver: PgHeld, refill_max: int) -> None:
+class InlineQueueLink(PgQueueLink):
+    def __init__(self, connection: psycopg.Connection[Any], name: str, receiver: PgReserved, refill_max: int) -> None:
         self._connection = connection
         self._name = name
         self._receiver = receiver

@@ -13,8 +13,8 @@ from penstock import limits
 from penstock.backing import outcomes
 from penstock.backing.backing_queue import Answered, Purged
 from penstock.backing.postgres.envelopes import WHOLE, PgEnvelopes
-from penstock.backing.postgres.held import IDLE_S, LAST_S, PgHeld
-from penstock.backing.postgres.link import Looked, PgDoor, PgUnavailable, PutDone, PutRow, TakenRow
+from penstock.backing.postgres.link import Looked, PgQueueLink, PgUnavailable, PutDone, PutRow, TakenRow
+from penstock.backing.postgres.reserved import IDLE_S, LAST_S, PgReserved
 from penstock.broker.features.postgres_facts import WirePropertyFacts
 from penstock.clock import ManualClock
 from penstock.message import Envelope, body_bytes
@@ -153,7 +153,7 @@ def test_rows_of_others_are_messages_like_ours(backing: OpenBacking, sql: psycop
 # --- the window -----------------------------------------------------------------------------------------
 
 
-class NotedDoor(PgDoor):
+class NotedQueueLink(PgQueueLink):
     """Notes what it is asked for, and does nothing."""
 
     def __init__(self) -> None:
@@ -220,25 +220,25 @@ class NotedDoor(PgDoor):
 
 
 class HeldHouse:
-    """A `PgHeld` with a clock that the test moves."""
+    """A `PgReserved` with a clock that the test moves."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.door = NotedDoor()
-        self.held = PgHeld(PgEnvelopes("q", WirePropertyFacts()), self.clock)
-        self.held.door = self.door
+        self.queue_link = NotedQueueLink()
+        self.reserved = PgReserved(PgEnvelopes("q", WirePropertyFacts()), self.clock)
+        self.reserved.queue_link = self.queue_link
 
     def come(self, *ids: int, deliveries: int = 1, asked: int = 10, size: int = 1) -> None:
         rows: list[TakenRow] = [(each, deliveries, -1, "", "q", b"\x00\x00", b"x" * size, 0) for each in ids]
-        self.held.rows_came(rows, asked)
+        self.reserved.rows_came(rows, asked)
 
     def take(self, count: int) -> list[int]:
         taken: list[int] = []
         while len(taken) < count:
-            run = self.held.fetch(count - len(taken), MANY, True)
+            run = self.reserved.fetch(count - len(taken), MANY, True)
             assert run is not None
             taken += range(run.first_seq_id, run.first_seq_id + len(run.entries))
-        self.held.check_invariants()
+        self.reserved.check_invariants()
         return taken
 
 
@@ -246,12 +246,12 @@ def test_a_window_that_nobody_takes_from_goes_back_unseen() -> None:
     house = HeldHouse()
     house.come(1, 2, 3)
     house.clock.advance(IDLE_S)
-    house.held.tick()
-    assert house.door.back == []
+    house.reserved.tick()
+    assert house.queue_link.back == []
     house.clock.advance(0.01)
-    house.held.tick()
-    assert house.door.back == [([1, 2, 3], False)]
-    assert len(house.held.window) == 0
+    house.reserved.tick()
+    assert house.queue_link.back == [([1, 2, 3], False)]
+    assert len(house.reserved.window) == 0
 
 
 def test_a_window_that_lasts_too_long_goes_back_in_part() -> None:
@@ -260,37 +260,37 @@ def test_a_window_that_lasts_too_long_goes_back_in_part() -> None:
     for _ in range(4):
         house.take(1)
         house.clock.advance(LAST_S / 4 + 0.01)
-        house.held.tick()
-    assert house.door.back == [([5, 6, 7, 8, 9, 10], False)]
-    assert house.held.refill_count() == 4
+        house.reserved.tick()
+    assert house.queue_link.back == [([5, 6, 7, 8, 9, 10], False)]
+    assert house.reserved.refill_count() == 4
 
 
 def test_what_a_consumer_gave_back_is_marked_as_seen() -> None:
     house = HeldHouse()
     house.come(1, 2, 3, 4)
     house.take(2)
-    house.held.requeue([2])
+    house.reserved.requeue([2])
     house.clock.advance(IDLE_S + 0.01)
-    house.held.tick()
-    assert house.door.back == [([3, 4], False), ([2], True)]
+    house.reserved.tick()
+    assert house.queue_link.back == [([3, 4], False), ([2], True)]
 
 
 def test_what_comes_back_behind_the_window_goes_to_the_database() -> None:
     house = HeldHouse()
     house.come(1, 2, 3)
     house.take(3)
-    house.held.give_window_back()
-    house.held.requeue([1, 3])
-    assert house.door.back == [([1, 3], True)]
+    house.reserved.give_window_back()
+    house.reserved.requeue([1, 3])
+    assert house.queue_link.back == [([1, 3], True)]
 
 
 def test_a_lost_link_takes_the_window_and_leaves_what_consumers_have() -> None:
     house = HeldHouse()
     house.come(1, 2, 3)
     house.take(1)
-    house.held.link_lost()
-    assert house.door.back == [([2, 3], False)]
-    assert house.held.held_ids() == [1]
+    house.reserved.link_lost()
+    assert house.queue_link.back == [([2, 3], False)]
+    assert house.reserved.reserved_ids() == [1]
 
 
 def test_a_row_that_is_here_already_is_not_taken_twice() -> None:
@@ -299,22 +299,22 @@ def test_a_row_that_is_here_already_is_not_taken_twice() -> None:
     house.take(1)
     house.come(1, 2, 3)
     assert house.take(2) == [2, 3]
-    assert sorted(house.held.pending) == [1, 2, 3]
+    assert sorted(house.reserved.pending) == [1, 2, 3]
 
 
 def test_windows_grow_while_they_are_emptied_fast_and_not_beyond_the_bounds() -> None:
     house = HeldHouse()
     first = 1
     for _ in range(12):
-        count = house.held.refill_count()
+        count = house.reserved.refill_count()
         house.come(*range(first, first + count), asked=count)
         first += count
         house.take(count)
-        house.held.release(list(house.held.pending))
+        house.reserved.release(list(house.reserved.pending))
         house.clock.advance(0.05)
-    assert house.held.refill_count() == limits.PG_REFILL_MESSAGES_MAX
+    assert house.reserved.refill_count() == limits.PG_REFILL_MESSAGES_MAX
     house.come(first, size=limits.PG_REFILL_BYTES_MAX, asked=1)
-    assert house.held.refill_count() == 1
+    assert house.reserved.refill_count() == 1
 
 
 def test_a_slow_consumer_does_not_make_the_window_grow() -> None:
@@ -323,36 +323,36 @@ def test_a_slow_consumer_does_not_make_the_window_grow() -> None:
         house.come(*range(first, first + 10))
         house.take(10)
         house.clock.advance(0.5)
-    assert house.held.refill_count() == limits.PG_REFILL_FIRST
+    assert house.reserved.refill_count() == limits.PG_REFILL_FIRST
 
 
 def test_the_floor_is_used_while_more_stands_behind_and_not_for_long() -> None:
     house = HeldHouse()
     for first in (1, 4):
         house.come(first, first + 1, first + 2, asked=3)
-        assert house.held.refill_floor() == 0
+        assert house.reserved.refill_floor() == 0
         house.clock.advance(1.0)
-    assert house.held.refill_floor() == 0
+    assert house.reserved.refill_floor() == 0
     house.come(7, 8, 9, asked=3)
     # As it was a second ago: what others have put since then may still be committed.
-    assert house.held.refill_floor() == 7
+    assert house.reserved.refill_floor() == 7
     house.come(10, 11, asked=3)
-    assert house.held.refill_floor() == 0
+    assert house.reserved.refill_floor() == 0
     house.come(12, 13, 14, asked=3)
-    assert house.held.refill_floor() == 7
+    assert house.reserved.refill_floor() == 7
     house.clock.advance(1.0)
-    assert house.held.refill_floor() == 0
+    assert house.reserved.refill_floor() == 0
 
 
 def test_what_is_given_back_is_above_no_floor() -> None:
     house = HeldHouse()
     for first in (1, 4, 7):
         house.come(first, first + 1, first + 2, asked=3)
-        assert house.held.refill_floor() == 0
+        assert house.reserved.refill_floor() == 0
         house.clock.advance(1.0)
-    house.held.give_window_back()
+    house.reserved.give_window_back()
     house.come(1, 2, 3, asked=3)
-    assert house.held.refill_floor() == 0
+    assert house.reserved.refill_floor() == 0
 
 
 def test_with_too_much_at_consumers_nothing_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,24 +360,24 @@ def test_with_too_much_at_consumers_nothing_is_handed_out(monkeypatch: pytest.Mo
     house = HeldHouse()
     house.come(1, 2, 3, size=6)
     house.take(2)
-    assert (house.held.fill(), house.held.is_wanted()) == (False, False)
-    assert house.held.fetch(1, MANY, True) is None
-    house.held.arrived_count = 0
-    house.held.release([1])
-    assert house.held.arrived_count == 1
+    assert (house.reserved.fill(), house.reserved.is_wanted()) == (False, False)
+    assert house.reserved.fetch(1, MANY, True) is None
+    house.reserved.arrived_count = 0
+    house.reserved.release([1])
+    assert house.reserved.arrived_count == 1
     assert house.take(1) == [3]
 
 
 def test_nothing_is_wanted_when_nobody_would_take_it() -> None:
     house = HeldHouse()
-    house.held.takers = lambda: False
-    assert not house.held.is_wanted()
-    house.held.takers = lambda: True
-    assert house.held.is_wanted()
+    house.reserved.takers = lambda: False
+    assert not house.reserved.is_wanted()
+    house.reserved.takers = lambda: True
+    assert house.reserved.is_wanted()
     house.come(*range(1, 9))
-    assert not house.held.is_wanted()
+    assert not house.reserved.is_wanted()
     house.take(6)
-    assert house.held.is_wanted()
+    assert house.reserved.is_wanted()
 
 
 def taken(*ids: int) -> list[TakenRow]:
@@ -386,57 +386,57 @@ def taken(*ids: int) -> list[TakenRow]:
 
 def test_what_a_browser_asks_for_comes_later_and_is_told() -> None:
     house = HeldHouse()
-    looks = house.held.looks
-    assert looks.at(house.door, 5) is None
-    assert looks.at(house.door, 5) is None
+    looks = house.reserved.looks
+    assert looks.at(house.queue_link, 5) is None
+    assert looks.at(house.queue_link, 5) is None
     assert looks.is_late()
-    [(place, came)] = house.door.looks
+    [(place, came)] = house.queue_link.looks
     assert place == 5
     came(taken(7, 9))
-    assert house.held.arrived_count == 1
+    assert house.reserved.arrived_count == 1
     assert not looks.is_late()
-    assert [item[0] for item in looks.at(house.door, 8) or []] == [9]
-    assert looks.at(house.door, 10) is None
+    assert [item[0] for item in looks.at(house.queue_link, 8) or []] == [9]
+    assert looks.at(house.queue_link, 10) is None
     house.clock.advance(2.0)
-    assert looks.at(house.door, 5) is None, "a page is not shown for ever"
+    assert looks.at(house.queue_link, 5) is None, "a page is not shown for ever"
 
 
 def test_a_browser_at_the_end_is_told_when_something_may_be_ready() -> None:
     house = HeldHouse()
-    house.held.looks.at(house.door, 0)
-    house.door.looks[0][1]([])
-    assert house.held.is_looked_for()
-    assert house.held.arrived_count == 0
-    house.held.may_be_ready()
-    assert house.held.arrived_count == 1
-    assert not house.held.is_looked_for()
-    assert house.held.looks.at(house.door, 0) is None, "what was empty is looked at again"
+    house.reserved.looks.at(house.queue_link, 0)
+    house.queue_link.looks[0][1]([])
+    assert house.reserved.is_looked_for()
+    assert house.reserved.arrived_count == 0
+    house.reserved.may_be_ready()
+    assert house.reserved.arrived_count == 1
+    assert not house.reserved.is_looked_for()
+    assert house.reserved.looks.at(house.queue_link, 0) is None, "what was empty is looked at again"
 
 
 def test_messages_by_number_come_later_and_go_back_when_nobody_asks_again() -> None:
     house = HeldHouse()
-    assert house.held.fetch_at([4, 6]) == []
-    assert house.door.wanted == [4, 6]
-    house.held.numbers_came(taken(4, 6))
-    assert [seq_id for seq_id, _ in house.held.fetch_at([4])] == [4]
-    assert house.held.held_ids() == [4, 6]
-    house.held.check_invariants()
+    assert house.reserved.fetch_at([4, 6]) == []
+    assert house.queue_link.wanted == [4, 6]
+    house.reserved.numbers_came(taken(4, 6))
+    assert [seq_id for seq_id, _ in house.reserved.fetch_at([4])] == [4]
+    assert house.reserved.reserved_ids() == [4, 6]
+    house.reserved.check_invariants()
     house.clock.advance(2.0)
-    house.held.tick()
-    assert house.door.back == [([6], False)]
-    assert house.held.held_ids() == [4]
+    house.reserved.tick()
+    assert house.queue_link.back == [([6], False)]
+    assert house.reserved.reserved_ids() == [4]
 
 
 def test_while_the_database_is_down_a_browser_sees_what_is_here(backing: OpenBacking) -> None:
     backing.publish(b"a", b"b")
     run = backing.queue.fetch(1, MANY, True)
     assert run is not None
-    down = NotedDoor()
+    down = NotedQueueLink()
     down.is_down = True
-    backing.queue._door = down  # type: ignore[attr-defined]
+    backing.queue._queue_link = down  # type: ignore[attr-defined]
     seen = backing.queue.browse(0, 10, MANY)
     assert seen is not None
     assert [body_bytes(entry[1]) for entry in seen.entries] == [b"b"]
     assert backing.queue.purge() == 0
-    backing.queue._door = backing.queue._held.door  # type: ignore[attr-defined]
+    backing.queue._queue_link = backing.queue._reserved.queue_link  # type: ignore[attr-defined]
     assert backing.take(1) == [(run.first_seq_id + 1, b"b", False)]

@@ -6,7 +6,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from penstock.queues.leaving import bury_again
+from penstock.queues.leaving import dead_letter_retry as dead_letter_retry
 from tests.features.stage import (
     FAR_MS,
     Stage,
@@ -31,7 +31,7 @@ OFFER_MS = 100
 @pytest.fixture(autouse=True)
 def _offered_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a target refuses is offered again ten times as often: many tests here wait for that."""
-    monkeypatch.setattr(bury_again, "RETRY_MS", OFFER_MS)
+    monkeypatch.setattr(dead_letter_retry, "RETRY_MS", OFFER_MS)
 
 
 def test_a_message_dies_for_each_reason(either: Stage) -> None:

@@ -9,8 +9,8 @@ from penstock.pg.participant import Participant
 from penstock.server.postgres.listen_connection import PgListenConnection
 
 
-class Door:
-    """As much of a door as the connection touches."""
+class QueueLink:
+    """As much of a link as the connection touches."""
 
     def __init__(self) -> None:
         self.participant = Participant("q", "consumer")
@@ -25,53 +25,53 @@ class Door:
         self.looked.set()
 
 
-def listening_to(door: Any) -> PgListenConnection:
-    listening = PgListenConnection("", Any, Any, lambda: [door], lambda: 0.0)  # type: ignore[arg-type]
-    listening._by_channel = {"q": door}
+def listening_to(queue_link: Any) -> PgListenConnection:
+    listening = PgListenConnection("", Any, Any, lambda: [queue_link], lambda: 0.0)  # type: ignore[arg-type]
+    listening._by_channel = {"q": queue_link}
     return listening
 
 
 def test_a_node_that_is_named_or_meant_with_all_others_looks_at_once() -> None:
     async def run() -> None:
-        door = Door()
-        listening = listening_to(door)
+        queue_link = QueueLink()
+        listening = listening_to(queue_link)
         listening._heard("q", "7")
         listening._heard("q", "")
         listening._heard("elsewhere", "7")
-        assert door.looks == 2
+        assert queue_link.looks == 2
 
     asyncio.run(run())
 
 
 def test_a_node_that_is_not_named_looks_once_and_a_moment_later_however_often_another_is() -> None:
     async def run() -> None:
-        door = Door()
-        listening = listening_to(door)
+        queue_link = QueueLink()
+        listening = listening_to(queue_link)
         for _ in range(5):
             listening._heard("q", "8")
-        assert door.looks == 0
-        await asyncio.wait_for(door.looked.wait(), 10)
-        assert door.looks == 1
-        door.looked.clear()
+        assert queue_link.looks == 0
+        await asyncio.wait_for(queue_link.looked.wait(), 10)
+        assert queue_link.looks == 1
+        queue_link.looked.clear()
         listening._heard("q", "8")
-        await asyncio.wait_for(door.looked.wait(), 10)
-        assert door.looks == 2
+        await asyncio.wait_for(queue_link.looked.wait(), 10)
+        assert queue_link.looks == 2
 
     asyncio.run(run())
 
 
 def test_a_queue_that_was_closed_meanwhile_is_left_alone() -> None:
     async def run() -> None:
-        door, other = Door(), Door()
-        listening = listening_to(door)
+        queue_link, other = QueueLink(), QueueLink()
+        listening = listening_to(queue_link)
         listening._by_channel["other"] = other  # type: ignore[assignment]
         listening._heard("q", "8")
-        door.is_closed = True
+        queue_link.is_closed = True
         # By the second time the moment of the first one is over.
         for _ in range(2):
             other.looked.clear()
             listening._heard("other", "8")
             await asyncio.wait_for(other.looked.wait(), 10)
-        assert door.looks == 0
+        assert queue_link.looks == 0
 
     asyncio.run(run())

@@ -15,7 +15,7 @@ from tests.server.amqp_client import Client, ConnectionEnded, publish_frames
 from tests.server.brokers import unread_connection_count
 from tests.server.conftest import Connect
 
-BACKLOG = limits.HOLD_READY_MESSAGES + 1_000
+BACKLOG = limits.THROTTLE_READY_MESSAGES + 1_000
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -54,7 +54,7 @@ def test_a_flat_out_publisher_with_a_live_consumer_keeps_the_backlog_small(
     reading.join()
     assert len(depths) > 10
     # The mark, and what may be read from one client before the next turn.
-    assert max(depths) < 3 * limits.HOLD_READY_MESSAGES
+    assert max(depths) < 3 * limits.THROTTLE_READY_MESSAGES
     wait_until(lambda: unread_connection_count(broker) == 0, "the publisher is read again")
 
 

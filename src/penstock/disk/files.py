@@ -1,4 +1,4 @@
-"""The only door to the disk.
+"""The only way to the disk.
 
 `Files` is a folder, `File` an open file in it. The core knows these two and nothing else of the machine's files; what
 it can do to a disk is the list of methods below, which is also the list of what can fail. `os_files.OsFiles` is the

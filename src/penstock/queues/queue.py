@@ -568,7 +568,7 @@ class Queue(Availability):
     def reject(self, seq_ids: Sequence[int]) -> None:
         """Refused for good."""
         if not self.deleted and not self.crashed:
-            self.leaving.bury(seq_ids, REJECTED)
+            self.leaving.dead_letter(seq_ids, REJECTED)
             if self.selection is not None:
                 self.settled(seq_ids)
 

@@ -1,8 +1,8 @@
 """Messages of a queue, reached for by number: what people do with a queue, past all consumers.
 
 `take` makes ready messages pending, and the caller's, who settles each of them: `drop_taken` when it is elsewhere or
-deleted, `Leaving.bury` to have it moved on, `Leaving.give_back` when it stays after all. What is with a consumer stays
-there, and nobody's counters change: neither deliveries nor acknowledgements are counted.
+deleted, `Leaving.dead_letter` to have it moved on, `Leaving.give_back` when it stays after all. What is with a consumer
+stays there, and nobody's counters change: neither deliveries nor acknowledgements are counted.
 
 A crash leaves taken messages that were not settled ready, as all pending ones.
 """

@@ -27,7 +27,7 @@ from penstock.server.connection.connection import Connection
 from penstock.server.connection.login_guard import LoginGuard
 from penstock.server.descriptors import DescriptorBudget, descriptor_limit
 from penstock.server.faults import Faults
-from penstock.server.http.http import HttpDoor
+from penstock.server.http.http import HttpListener
 from penstock.server.postgres.open import OpenPostgres, open_postgres
 from penstock.server.settling.settlements import Settlements
 from penstock.server.sync.open_store import MakeSyncer, best_syncer, open_broker
@@ -70,7 +70,7 @@ class Server:
         self._postgres: OpenPostgres | None = None
         self._thread_id = 0
         self._listener: asyncio.Server | None = None
-        self._http: HttpDoor | None = None
+        self._http: HttpListener | None = None
         self._stopping = False
         self.budget = DescriptorBudget(config.descriptors_max or descriptor_limit())
         self.admission = Admission(self.budget, SystemClock())
@@ -103,10 +103,10 @@ class Server:
             self.parse_turns = ParseTurns(self.loop, self.broker.clock)
             await self._listen()
             if self.config.http_port is not None:
-                self._http = HttpDoor(self.config, self.broker, self.login_guard, self.budget.http_connections)
+                self._http = HttpListener(self.config, self.broker, self.login_guard, self.budget.http_connections)
                 await self._http.start()
         except StartupError:
-            await self._close_doors()
+            await self._close_listeners()
             self._close_store()
             await self._close_postgres()
             raise
@@ -152,7 +152,7 @@ class Server:
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Stop listening, tell the clients why, wait for them a little, and cut those that do not answer."""
         self._stopping = True
-        await self._close_doors()
+        await self._close_listeners()
         for connection in list(self.connections):
             if connection.opened and not connection.is_finished:
                 connection.close_with(AmqpError(320, "broker forced connection closure with reason 'shutdown'"), 0)
@@ -175,7 +175,7 @@ class Server:
         await self._close_postgres()
         log.info("Server stopped")
 
-    async def _close_doors(self) -> None:
+    async def _close_listeners(self) -> None:
         if self._listener is not None:
             await self._stop_listening(self._listener)
         http, self._http = self._http, None
@@ -387,7 +387,7 @@ class Server:
             return
         try:
             self.broker.expiries.run_due(self.broker.clock.wall_ms())
-            if self.flow.is_holding():
+            if self.flow.is_throttling():
                 # A queue may have room again, and nothing else may happen that leads to a turn.
                 self.flow.release()
         finally:

@@ -58,18 +58,18 @@ def asked(consumer: Inbox) -> list[int]:
 
 
 class Host(SelectionHost):
-    """The queue's part: buried messages are gone at once."""
+    """The queue's part: messages that were dead-lettered are gone at once."""
 
     def __init__(self, backing: BackingQueue) -> None:
         self.backing = backing
         self.now_ms = 1_000
-        self.buried: list[int] = []
+        self.handed_over: list[int] = []
         self.available = 0
 
-    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
+    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         assert reason == "expired"
-        assert self.backing.ack(seq_ids) == len(seq_ids), "what is buried was pending"
-        self.buried.extend(seq_ids)
+        assert self.backing.ack(seq_ids) == len(seq_ids), "what is handed_over was pending"
+        self.handed_over.extend(seq_ids)
 
     def became_available(self, count: int) -> None:
         self.available += count

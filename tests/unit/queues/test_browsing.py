@@ -23,7 +23,7 @@ ENVELOPE = Envelope("", "q", b"\x00\x00")
 class Nobody(SelectionHost):
     """A queue in which nothing expires."""
 
-    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
+    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         raise AssertionError("nothing expires here")
 
     def became_available(self, count: int) -> None:

@@ -127,7 +127,7 @@ def test_an_expired_message_does_not_hold_up_its_group(shared: ShelfHouse) -> No
     (a2,) = shared.publish("a")
     shared.host.now_ms = 1_005
     assert shared.drain(Inbox()) == [a2]
-    assert shared.host.buried == [a1]
+    assert shared.host.handed_over == [a1]
 
 
 def test_a_purge_leaves_groups_to_those_who_have_messages_of_them(shared: ShelfHouse) -> None:

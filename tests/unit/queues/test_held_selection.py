@@ -26,25 +26,26 @@ MANY = 1_000_000
 
 
 class Undertaker(SelectionHost):
-    """A queue that moves on what it is told to bury, or, when the target refuses, gives it back in the same turn."""
+    """A queue that moves on what it is told to dead-letter, or, when the target refuses, gives it back in the same
+    turn."""
 
     def __init__(self, backing: BackingQueue) -> None:
         self.backing = backing
         self.clock = ManualClock(START_MS)
-        self.buried: list[int] = []
+        self.handed_over: list[int] = []
         self.turns: list[int] = []
         self.selection: HeldSelection | None = None
         self.refuses = False
 
-    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
+    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         assert reason == EXPIRED
         self.turns.append(len(seq_ids))
         if self.refuses:
             assert self.selection is not None
             assert self.selection.returned(seq_ids) == []
             return
-        self.buried += seq_ids
-        assert self.backing.ack(seq_ids) == len(seq_ids), "what is buried was pending"
+        self.handed_over += seq_ids
+        assert self.backing.ack(seq_ids) == len(seq_ids), "what is handed_over was pending"
 
     def became_available(self, count: int) -> None:
         raise AssertionError("nothing of it is ever available")
@@ -97,10 +98,10 @@ class HeldHouse:
         """What one call moves on."""
         if now_ms > self.host.clock.wall_ms():
             self.host.clock.advance((now_ms - self.host.clock.wall_ms()) / 1000)
-        before = len(self.host.buried)
+        before = len(self.host.handed_over)
         self.held.expire(now_ms)
         self.held.check_invariants()
-        return self.host.buried[before:]
+        return self.host.handed_over[before:]
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_a_schedule_that_runs_what_is_due_comes_to_an_end_after_one_slice() -> N
     seen: list[tuple[int, int]] = []
     while schedule.next_due_ms() >= 0:
         schedule.run_due(house.host.clock.wall_ms())
-        seen.append((house.unread(), len(house.host.buried)))
+        seen.append((house.unread(), len(house.host.handed_over)))
         house.host.clock.advance(0.001)
     assert seen == [(6, 0), (2, 0), (0, 3), (0, 6), (0, 9), (0, 10)]
 

@@ -18,7 +18,7 @@ def test_a_newer_message_replaces_the_older_one_of_its_key(house: ShelfHouse) ->
     _, b, a2 = house.publish("a", "b", "a")
     assert house.selection.shelved_ids() == [b, a2]
     assert house.backing.depth() == 2, "the older one is gone for good"
-    assert house.host.buried == [], "and without a trace"
+    assert house.host.handed_over == [], "and without a trace"
     assert house.drain(Inbox()) == [b, a2]
 
 
@@ -99,7 +99,7 @@ def test_a_value_that_was_taken_or_expired_is_no_longer_the_last(house: ShelfHou
     house.selection.expire(1_005)
     assert house.selection.take([b1]) == [b1]
     house.backing.ack([b1])
-    assert house.host.buried == [a1]
+    assert house.host.handed_over == [a1]
     seq_ids = house.publish("a", "b")
     assert house.drain(None) == seq_ids
 

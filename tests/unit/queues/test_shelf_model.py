@@ -259,11 +259,11 @@ class ShelfMachine(RuleBasedStateMachine):
                 break
         if due:
             assert 0 <= self.selection.next_expiry_ms() <= now_ms
-        before = len(self.host.buried)
+        before = len(self.host.handed_over)
         with self.nobody_sleeps_on():
             for _ in range(len(due) // self.setting.looks_max + 1):
                 self.selection.expire(now_ms)
-        assert sorted(self.host.buried[before:]) == due
+        assert sorted(self.host.handed_over[before:]) == due
         self.follow_burials()
         next_ms = self.selection.next_expiry_ms()
         assert next_ms == -1 or next_ms > now_ms
@@ -283,12 +283,12 @@ class ShelfMachine(RuleBasedStateMachine):
         self.open.settle()
 
     def follow_burials(self) -> None:
-        for seq_id in self.host.buried:
+        for seq_id in self.host.handed_over:
             message = self.model.messages[seq_id]
             if message.state == READY:
-                assert message.has_expired(self.host.now_ms), "only what has expired is buried"
+                assert message.has_expired(self.host.now_ms), "only what has expired is handed_over"
                 self.model.forget(seq_id)
-        assert len(set(self.host.buried)) == len(self.host.buried), "nothing is buried twice"
+        assert len(set(self.host.handed_over)) == len(self.host.handed_over), "nothing is handed_over twice"
 
     # --- always ---------------------------------------------------------------------------------------
 

@@ -124,20 +124,20 @@ def test_shelved_messages_expire_at_the_head_only(house: ShelfHouse) -> None:
     assert house.fetch(picky("z")) == []
     assert house.selection.next_expiry_ms() == 1_010
     house.selection.expire(1_009)
-    assert house.host.buried == []
+    assert house.host.handed_over == []
     house.selection.expire(1_010)
-    assert house.host.buried == early
+    assert house.host.handed_over == early
     assert house.selection.next_expiry_ms() == -1
     assert house.selection.shelved_ids() == [lasting, late]
 
 
-def test_an_expired_message_is_buried_and_not_handed_out(house: ShelfHouse) -> None:
+def test_an_expired_message_is_dead_lettered_and_not_handed_out(house: ShelfHouse) -> None:
     (lasting,) = house.publish("k:x")
     (expired,) = house.publish("k:x", expiry_ms=1_005)
     (last,) = house.publish("k:x")
     house.host.now_ms = 1_005
     assert house.drain(None) == [lasting, last]
-    assert house.host.buried == [expired]
+    assert house.host.handed_over == [expired]
 
 
 def test_messages_expire_anywhere_if_the_queue_wants_it() -> None:
@@ -148,10 +148,10 @@ def test_messages_expire_anywhere_if_the_queue_wants_it() -> None:
     assert house.selection.is_needed()
     assert house.selection.next_expiry_ms() == 1_010
     house.selection.expire(1_010)
-    assert house.host.buried == [early]
+    assert house.host.handed_over == [early]
     assert house.selection.next_expiry_ms() == 1_020
     house.selection.expire(1_030)
-    assert house.host.buried == [early, late]
+    assert house.host.handed_over == [early, late]
     assert house.drain(None) == [lasting]
 
 
@@ -163,10 +163,10 @@ def test_many_expire_in_slices_and_not_all_in_one_millisecond(expire_anywhere: b
     while house.selection.has_for(nobody):
         assert house.fetch(nobody) == []
     house.selection.expire(1_010)
-    assert house.host.buried == seq_ids[:3]
+    assert house.host.handed_over == seq_ids[:3]
     assert house.selection.next_expiry_ms() == 1_011
     house.selection.expire(1_011)
-    assert house.host.buried == seq_ids
+    assert house.host.handed_over == seq_ids
     assert house.selection.next_expiry_ms() == -1
 
 
@@ -176,10 +176,10 @@ def test_a_delivered_message_does_not_expire_until_it_comes_back() -> None:
     assert house.fetch(None) == [seq_id]
     assert house.selection.next_expiry_ms() == -1
     house.selection.expire(1_020)
-    assert house.host.buried == []
+    assert house.host.handed_over == []
     house.requeue(seq_id)
     house.selection.expire(1_020)
-    assert house.host.buried == [seq_id]
+    assert house.host.handed_over == [seq_id]
 
 
 # --- surprises ------------------------------------------------------------------------------------

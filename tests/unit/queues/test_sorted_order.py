@@ -86,9 +86,9 @@ def test_messages_expire_at_the_head_by_age_and_not_by_value(house: ShelfHouse) 
     (oldest,) = house.publish("z", expiry_ms=1_005)
     (lowest,) = house.publish("a", expiry_ms=1_010)
     house.selection.expire(1_005)
-    assert house.host.buried == [oldest]
+    assert house.host.handed_over == [oldest]
     house.selection.expire(1_010)
-    assert house.host.buried == [oldest, lowest]
+    assert house.host.handed_over == [oldest, lowest]
 
 
 def test_a_purge_forgets_all_values(house: ShelfHouse) -> None:

@@ -79,7 +79,7 @@ class Bench:
             count -= len(run.entries)
 
     @property
-    def is_held(self) -> bool:
+    def is_throttled(self) -> bool:
         return "flow" in self.publisher.stops
 
 
@@ -89,120 +89,120 @@ def bench() -> Bench:
 
 
 def test_a_publisher_whose_consumers_keep_up_is_read(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES)
-    assert not bench.is_held
+    bench.publish(limits.THROTTLE_READY_MESSAGES)
+    assert not bench.is_throttled
     assert bench.loop.timers == []
 
 
 def test_a_publisher_is_held_when_messages_or_bytes_pile_up(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
-    assert bench.is_held
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
+    assert bench.is_throttled
     other = Bench()
-    other.publish(5, limits.HOLD_READY_BYTES // 4)
-    assert other.is_held
+    other.publish(5, limits.THROTTLE_READY_BYTES // 4)
+    assert other.is_throttled
 
 
 def test_without_consumers_a_backlog_is_what_the_publisher_wants(bench: Bench) -> None:
     bench.queue.remove_consumer(bench.taker)
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
-    assert not bench.is_held
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
+    assert not bench.is_throttled
 
 
 def test_a_publisher_is_let_go_when_the_consumers_have_caught_up_and_not_before(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
-    bench.take(limits.HOLD_READY_MESSAGES - limits.RELEASE_READY_MESSAGES)
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
+    bench.take(limits.THROTTLE_READY_MESSAGES - limits.RELEASE_READY_MESSAGES)
     bench.flow.release()
-    assert bench.is_held
+    assert bench.is_throttled
     bench.take(1)
     bench.flow.release()
-    assert not bench.is_held
-    assert bench.flow.holding == {}
+    assert not bench.is_throttled
+    assert bench.flow.throttled == {}
 
 
 def test_a_publisher_of_large_messages_is_let_go_when_the_bytes_have_shrunk(bench: Bench) -> None:
-    size = limits.HOLD_READY_BYTES // 4
+    size = limits.THROTTLE_READY_BYTES // 4
     bench.publish(5, size)
     bench.take(2)
     bench.flow.release()
-    assert bench.is_held
+    assert bench.is_throttled
     bench.take(1)
     bench.flow.release()
-    assert not bench.is_held
+    assert not bench.is_throttled
 
 
 def test_consumers_that_do_not_take_at_a_good_pace_hold_nobody(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
-    bench.take(limits.HOLD_PACE_MESSAGES - 1)
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
+    bench.take(limits.THROTTLE_PACE_MESSAGES - 1)
     bench.turn()
     bench.turn()
-    bench.loop.pass_s(limits.HOLD_CHECK_S)
-    assert not bench.is_held
+    bench.loop.pass_s(limits.THROTTLE_CHECK_S)
+    assert not bench.is_throttled
     assert bench.loop.live_timers() == []
 
 
 def test_consumers_that_had_no_turn_yet_are_given_more_time_but_not_for_ever(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
-    for _ in range(limits.HOLD_CHECKS_MAX - 1):
-        bench.loop.pass_s(limits.HOLD_CHECK_S)
-        assert bench.is_held
-    bench.loop.pass_s(limits.HOLD_CHECK_S)
-    assert not bench.is_held
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
+    for _ in range(limits.THROTTLE_CHECKS_MAX - 1):
+        bench.loop.pass_s(limits.THROTTLE_CHECK_S)
+        assert bench.is_throttled
+    bench.loop.pass_s(limits.THROTTLE_CHECK_S)
+    assert not bench.is_throttled
     assert bench.loop.live_timers() == []
 
 
 def test_slow_consumers_hold_nobody_again_before_they_have_taken_more(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
-    bench.loop.pass_s(limits.HOLD_CHECK_S * limits.HOLD_CHECKS_MAX)
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
+    bench.loop.pass_s(limits.THROTTLE_CHECK_S * limits.THROTTLE_CHECKS_MAX)
     bench.publish(1)
-    assert not bench.is_held
-    bench.take(limits.HOLD_PACE_MESSAGES)
-    bench.publish(limits.HOLD_PACE_MESSAGES)
-    assert bench.is_held
+    assert not bench.is_throttled
+    bench.take(limits.THROTTLE_PACE_MESSAGES)
+    bench.publish(limits.THROTTLE_PACE_MESSAGES)
+    assert bench.is_throttled
 
 
 def test_consumers_at_a_good_pace_hold_the_publisher_from_check_to_check(bench: Bench) -> None:
-    bench.publish(2 * limits.HOLD_READY_MESSAGES)
+    bench.publish(2 * limits.THROTTLE_READY_MESSAGES)
     for _ in range(3):
-        bench.take(limits.HOLD_PACE_MESSAGES)
+        bench.take(limits.THROTTLE_PACE_MESSAGES)
         bench.turn()
         bench.turn()
-        bench.loop.pass_s(limits.HOLD_CHECK_S)
-        assert bench.is_held
+        bench.loop.pass_s(limits.THROTTLE_CHECK_S)
+        assert bench.is_throttled
     # The pace is that since the last check, not since the beginning.
-    bench.take(limits.HOLD_PACE_MESSAGES - 1)
+    bench.take(limits.THROTTLE_PACE_MESSAGES - 1)
     bench.turn()
     bench.turn()
-    bench.loop.pass_s(limits.HOLD_CHECK_S)
-    assert not bench.is_held
+    bench.loop.pass_s(limits.THROTTLE_CHECK_S)
+    assert not bench.is_throttled
 
 
 def test_a_queue_that_is_deleted_holds_nobody(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
     bench.queue.delete()
     bench.flow.release()
-    assert not bench.is_held
+    assert not bench.is_throttled
 
 
 def test_a_queue_that_loses_its_consumers_holds_nobody_for_long(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
     bench.queue.remove_consumer(bench.taker)
-    bench.loop.pass_s(limits.HOLD_CHECK_S * limits.HOLD_CHECKS_MAX)
-    assert not bench.is_held
+    bench.loop.pass_s(limits.THROTTLE_CHECK_S * limits.THROTTLE_CHECKS_MAX)
+    assert not bench.is_throttled
 
 
 def test_all_publishers_of_a_queue_are_let_go_together(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
     first, bench.publisher = bench.publisher, Publisher()
     bench.publish(1)
-    assert bench.is_held
+    assert bench.is_throttled
     assert len(bench.loop.live_timers()) == 1
-    bench.take(limits.HOLD_READY_MESSAGES)
+    bench.take(limits.THROTTLE_READY_MESSAGES)
     bench.flow.release()
     assert (first.stops, bench.publisher.stops) == (set(), set())
 
 
 def test_closing_stops_the_timer(bench: Bench) -> None:
-    bench.publish(limits.HOLD_READY_MESSAGES + 1)
+    bench.publish(limits.THROTTLE_READY_MESSAGES + 1)
     bench.flow.close()
     assert bench.loop.live_timers() == []
-    assert bench.flow.holding == {}
+    assert bench.flow.throttled == {}

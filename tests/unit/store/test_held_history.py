@@ -57,7 +57,7 @@ def test_a_reader_holds_what_it_has_not_read_though_no_history_is_kept() -> None
     write_cursor(files, "lake", first_lsns(node)[3], 1)
     work(node)
     assert node.journal.segments.numbers()[0] == 3
-    assert node.retention.held_bytes == sum([node.journal.segments.size_bytes(number) for number in range(3, 8)])
+    assert node.retention.unread_bytes == sum([node.journal.segments.size_bytes(number) for number in range(3, 8)])
     assert node.reader_alarm == ""
 
 
@@ -100,10 +100,10 @@ def test_above_the_limit_the_oldest_go_and_the_reader_is_named_with_what_it_lost
     work(node)
     oldest = node.journal.segments.numbers()[0]
     assert 1 < oldest < node.journal.segments.position()[0] - 1
-    assert node.retention.held_bytes <= 3 * TINY_SEGMENT
-    assert node.retention.held_bytes + TINY_SEGMENT > 3 * TINY_SEGMENT, "one more would not have fit"
+    assert node.retention.unread_bytes <= 3 * TINY_SEGMENT
+    assert node.retention.unread_bytes + TINY_SEGMENT > 3 * TINY_SEGMENT, "one more would not have fit"
     first = first_lsns(node)[oldest]
-    assert node.holds.lapsed == [("lake", first), ("other one", first - 3)]
+    assert node.unread.lapsed == [("lake", first), ("other one", first - 3)]
     assert f"lake has lost {first:,} events" in node.reader_alarm
     assert "--readers-limit" in node.reader_alarm
     assert "penstock history forget 'other one'" in node.reader_alarm
@@ -117,13 +117,13 @@ def test_a_reader_is_off_the_list_when_it_has_moved_beyond_what_it_lost() -> Non
     fill(node, queue, 5)
     work(node)
     first = min(first_lsns(node).values())
-    assert node.holds.lapsed == [("lake", first)]
+    assert node.unread.lapsed == [("lake", first)]
     write_cursor(files, "lake", first - 1, 2)
     work(node)
-    assert node.holds.lapsed == [("lake", 1)]
+    assert node.unread.lapsed == [("lake", 1)]
     write_cursor(files, "lake", first, 3)
     work(node)
-    assert node.holds.lapsed == []
+    assert node.unread.lapsed == []
     assert node.reader_alarm == ""
 
 
@@ -134,13 +134,13 @@ def test_who_has_lapsed_is_known_after_a_restart() -> None:
     write_cursor(files, "lake", 0, 1)
     fill(node, queue, 5)
     work(node)
-    lapsed = node.holds.lapsed
+    lapsed = node.unread.lapsed
     assert lapsed
     files = files.kill()
     node = node_with(files)
     PlainQueue(node)
     work(node)
-    assert node.holds.lapsed == lapsed
+    assert node.unread.lapsed == lapsed
 
 
 def test_with_a_limit_of_nothing_readers_hold_nothing() -> None:
@@ -162,7 +162,7 @@ def test_what_history_keeps_anyway_does_not_count_for_readers() -> None:
     work(node)
     sizes = [node.journal.segments.size_bytes(number) for number in node.journal.segments.numbers()[:-1]]
     assert 4 * TINY_SEGMENT < sum(sizes) <= 5 * TINY_SEGMENT
-    assert node.retention.held_bytes <= 2 * TINY_SEGMENT
+    assert node.retention.unread_bytes <= 2 * TINY_SEGMENT
 
 
 def test_with_little_room_on_the_disk_readers_hold_nothing_and_are_told() -> None:
@@ -180,7 +180,7 @@ def test_with_little_room_on_the_disk_readers_hold_nothing_and_are_told() -> Non
         for _ in range(20):
             node.end_turn()
     assert node.journal.segments.numbers()[0] >= 6
-    assert [name for name, _ in node.holds.lapsed] == ["lake"]
+    assert [name for name, _ in node.unread.lapsed] == ["lake"]
 
 
 def test_bodies_move_home_behind_segments_that_readers_hold() -> None:
@@ -241,7 +241,7 @@ def test_while_nothing_happens_a_reader_that_gets_on_still_frees_what_it_held() 
         clock.advance(1)
         node.end_turn()
     assert node.journal.segments.numbers()[0] >= 4
-    assert node.retention.held_bytes == 0
+    assert node.retention.unread_bytes == 0
     assert node.checkpointer.next_number == made
 
 
@@ -328,7 +328,7 @@ def check_next_checkpoint(node: NodeStore, files: SimFiles) -> None:
     if len(node.checkpointer.kept) == KEPT:
         first = before.lsns[expected[0]]
         late = [(cursor.name, first - cursor.lsn) for cursor in cursors if cursor.lsn < first]
-        assert node.holds.lapsed == late
+        assert node.unread.lapsed == late
     while node.retention.moving != NOTHING:
         node.end_turn()
 

@@ -152,10 +152,10 @@ def test_the_reserve_lets_the_journal_go_on_when_the_disk_is_full() -> None:
     files = SimFiles(FaultPlan(capacity_bytes=60_000))
     clock = ManualClock()
     node = open_node(files, tiny_options(1 << 20, reserve_bytes=20_000), clock)
-    assert node.reserve.is_held
+    assert node.reserve.is_allocated
     queue = PlainQueue(node)
     answers: list[bool] = []
-    while node.reserve.is_held:
+    while node.reserve.is_allocated:
         queue.publish(b"x" * 2000)
         node.journal.when_durable(answers.append)
         node.journal.commit()
@@ -169,7 +169,7 @@ def test_the_reserve_lets_the_journal_go_on_when_the_disk_is_full() -> None:
     files.plan.capacity_bytes = 1 << 20
     clock.advance(60)
     node.end_turn()
-    while not node.reserve.is_held:
+    while not node.reserve.is_allocated:
         clock.advance(60)
         node.end_turn()
     node.journal.when_durable(answers.append)
@@ -180,7 +180,7 @@ def test_the_reserve_lets_the_journal_go_on_when_the_disk_is_full() -> None:
 def test_a_disk_that_is_too_small_for_the_reserve_is_used_without_it() -> None:
     files = SimFiles(FaultPlan(capacity_bytes=30_000))
     node = open_node(files, tiny_options(reserve_bytes=20_000))
-    assert not node.reserve.is_held
+    assert not node.reserve.is_allocated
     assert not files.exists("reserve")
     assert not node.reserve.release()
 

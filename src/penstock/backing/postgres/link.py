@@ -1,24 +1,21 @@
-"""The door to PostgreSQL: what a queue that has its messages there asks for, and what it is told.
+"""What a queue in PostgreSQL asks the database for, and what it is told.
 
-Owns: the shapes of what goes through the door, and nothing else. A `PgDoor` belongs to one queue of one node. Whoever
-implements it does the I/O (`server.pg_link` on the event loop; the contract suite at once), so that the queue itself
-stays synchronous.
-
-Life of the data: everything is posted. A call returns at once, and its result comes later, on the queue's own thread,
-to the `PgHeld` or to the function that was given; a door that answers at once calls it before it returns.
+A `PgQueueLink` belongs to one queue of one node; a `PgLink` opens them. The implementation does the I/O
+(`server.postgres.link` on the event loop; the contract suite at once), so that the queue itself stays synchronous.
+Every call is posted: it returns at once, and its result comes later, on the queue's own thread, to the `PgReserved` or
+to the function that was given. A link that answers at once calls it before it returns.
 
 Invariants
   1. `done` of a put is called once: with the ids, in order, after COMMIT; with None when the rows are not there, or
-     nobody knows whether they are.
+     when that cannot be known.
   2. Rows that a receiver was given are reserved for this node until it finalizes them or gives them back, or until it
      hears `link_lost`.
-  3. What was posted is done in the order in which it was posted, settling before reserving.
-  4. Posted settling is not lost when the connection is: it is done again, over the next one, which does no harm.
-  5. Whoever hears no error knows that it was done, and committed. Whoever hears one knows that the queue is still there
-     for this node; whether the database has done it, nobody can say if the connection was lost.
+  3. Posted calls are done in the order in which they were posted, settling before reserving.
+  4. Posted settling survives a lost connection: it is done again over the next one, which does no harm.
+  5. A call that reports no error was done and committed. After an error the queue is still there for this node; if the
+     connection was lost, the database may or may not have done it.
 
-A crash of the node leaves rows reserved; the database returns them when the node has not been seen for some seconds. It
-does not know consumers, confirms or envelopes.
+A crash of the node leaves rows reserved; the database returns them when the node has not been seen for some seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from penstock.backing.backing_queue import Answered, Purged
 from penstock.errors import ChannelException
 
 if TYPE_CHECKING:
-    from penstock.backing.postgres.held import PgHeld
+    from penstock.backing.postgres.reserved import PgReserved
 
 # A row to be put: payload, exchange, routing key, properties, expiry in wall-clock ms (-1 = never), deliveries so far.
 PutRow = tuple[bytes, str, str, bytes, int, int]
@@ -56,7 +53,7 @@ def unavailable(queue: str, why: str) -> PgUnavailable:
     return PgUnavailable(f"queue '{queue}' is in PostgreSQL, which cannot be asked now; try again later ({why})")
 
 
-class PgDoor(ABC):
+class PgQueueLink(ABC):
     """One queue in the database."""
 
     # --- posted -------------------------------------------------------------------------------------
@@ -92,7 +89,7 @@ class PgDoor(ABC):
     def drop(self, done: Answered) -> None:
         """Remove the queue, for every node. What is put meanwhile waits.
 
-        When it was done, the door must not be used any more; else it goes on.
+        When it was done, the link must not be used any more; else it goes on.
         """
 
     @abstractmethod
@@ -139,20 +136,23 @@ class PgDoor(ABC):
 
 
 class PgLink(ABC):
-    """Opens doors."""
+    """The way to one database."""
 
     @abstractmethod
     def is_up(self) -> bool:
         """Whether the database can be asked, as far as is known."""
 
     @abstractmethod
-    def open(self, name: str, is_new: bool, receiver: PgHeld, run: Callable[[Callable[[], None]], None]) -> PgDoor:
-        """The door to the queue of this name in the database. PgUnavailable for a new one while the link is down.
+    def open(
+        self, name: str, is_new: bool, receiver: PgReserved, run: Callable[[Callable[[], None]], None]
+    ) -> PgQueueLink:
+        """Open the link of the queue with this name. PgUnavailable for a new queue while the database is away.
 
-        Whoever opens a new one has it made (`PgDoor.make`). `run` runs a function in the queue's context, or drops it
-        when the queue is gone.
+        The caller has a new queue made (`PgQueueLink.make`). `run` runs a function in the queue's context, or drops
+        it when the queue is gone.
         """
 
     @abstractmethod
     def drop(self, name: str) -> None:
-        """Remove a queue; what its door had posted is forgotten. One that has no door here is left alone."""
+        """Remove a queue; what its link had posted is forgotten. One that has no link here is left
+        alone."""

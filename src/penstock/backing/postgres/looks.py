@@ -3,9 +3,9 @@
 Owns: the pages that came later than they were asked for. The database answers after the caller has gone on, so the
 first question at a place gets nothing, and the browser is told when the page is there.
 
-Life of a page: `at` asks the door for it -> it comes -> browsers are told, and read it run by run -> it is let go of
-when a browser asks for what stands behind it, or after PAGE_S. A door that answers at once is asked each time, and no
-page is kept.
+Life of a page: `at` asks the link for it -> it comes -> browsers are told, and read it run by run -> it is let go
+of when a browser asks for what stands behind it, or after PAGE_S. A link that answers at once is asked each time,
+and no page is kept.
 
 Invariants
   1. A page has everything that was ready, when it was read, from the place it was asked for up to its last message.
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from penstock.backing.postgres.envelopes import PgEnvelopes
-from penstock.backing.postgres.link import PgDoor, TakenRow
+from penstock.backing.postgres.link import PgQueueLink, TakenRow
 from penstock.clock import Clock
 from penstock.message import Entry
 
@@ -65,7 +65,7 @@ class PgLooks:
         # Places that were asked for and not answered.
         self._asked: set[int] = set()
 
-    def at(self, door: PgDoor, seq_id: int) -> list[Shown] | None:
+    def at(self, queue_link: PgQueueLink, seq_id: int) -> list[Shown] | None:
         """Ready messages in the database from this number on; None when they come later."""
         now_s = self._clock.monotonic_s()
         self._pages = [page for page in self._pages if now_s - page.came_s < PAGE_S]
@@ -89,7 +89,7 @@ class PgLooks:
                 at_once.append(items)
 
         self._asked.add(seq_id)
-        door.look(seq_id, PAGE_MESSAGES, PAGE_BYTES, done)
+        queue_link.look(seq_id, PAGE_MESSAGES, PAGE_BYTES, done)
         is_late = True
         return at_once[0] if at_once else None
 

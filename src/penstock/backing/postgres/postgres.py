@@ -1,22 +1,22 @@
 """The backing queue whose messages are rows in PostgreSQL, shared with other nodes and with plain SQL.
 
-Owns: the confirms that it owes, and what this node holds of the queue (`postgres_held`). The messages themselves are
+Owns: the confirms that it owes, and what this node holds of the queue (`reserved`). The messages themselves are
 the database's. seq_id is the row's id: unique, never used again, the same on all nodes, and the order is its order.
 
-Life of a message: `publish` hands rows to the door -> COMMIT -> the token is due. Some node reserves the row into its
-window -> `fetch` -> pending -> `ack` finalizes the row, `requeue` makes it ready again. Transient messages are rows
+Life of a message: `publish` hands rows to the link -> COMMIT -> the token is due. Some node reserves the row into
+its window -> `fetch` -> pending -> `ack` finalizes the row, `requeue` makes it ready again. Transient messages are rows
 like all others, and survive like them.
 
-What differs from other backings, because the database answers later (a door that answers at once differs in nothing):
-`publish` returns -1; `is_empty` speaks of the window, and asks for more when that is empty; what comes then is told
-through `drain_arrived`; `len` adds what the database last said. `browse` and `fetch_at` find nothing at first, and ask
-for it (`is_looking`). Who needs to know that a verb was done uses the one that takes a function: `make`, `count`,
-`purge_all`, `drop_rows`.
+What differs from other backings, because the database answers later (a link that answers at once differs in
+nothing): `publish` returns -1; `is_empty` speaks of the window, and asks for more when that is empty; what comes then
+is told through `drain_arrived`; `len` adds what the database last said. `browse` and `fetch_at` find nothing at first,
+and ask for it (`is_looking`). Who needs to know that a verb was done uses the one that takes a function: `make`,
+`count`, `purge_all`, `drop_rows`.
 
 Invariants
   1. A token comes out of `drain_confirmed` once, after the COMMIT of its rows, or is refused, never both. Where nobody
      knows whether the rows were committed, it is refused.
-  2. What `postgres_held` promises.
+  2. What `reserved` promises.
   3. The note in the history says how the broker got rid of a message; none: it was acknowledged.
   4. `delete_and_terminate` after `drop_rows` or `leave_rows` asks nothing of the database any more.
 
@@ -56,9 +56,9 @@ from penstock.backing.outcomes import (
     REJECTED,
 )
 from penstock.backing.postgres.envelopes import PgEnvelopes
-from penstock.backing.postgres.held import PgHeld
-from penstock.backing.postgres.link import PgDoor, PutRow
+from penstock.backing.postgres.link import PgQueueLink, PutRow
 from penstock.backing.postgres.looks import Shown
+from penstock.backing.postgres.reserved import PgReserved
 from penstock.call_all import call_all
 from penstock.errors import ChannelException
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, refuse_all
@@ -101,11 +101,11 @@ class PgBackingQueue(BackingQueue):
     KIND = KIND
     IS_REMOTE = True
 
-    def __init__(self, envelopes: PgEnvelopes, held: PgHeld, door: PgDoor, is_new: bool) -> None:
+    def __init__(self, envelopes: PgEnvelopes, reserved: PgReserved, queue_link: PgQueueLink, is_new: bool) -> None:
         self._envelopes = envelopes
-        self._held = held
-        self._door = door
-        held.door = door
+        self._reserved = reserved
+        self._queue_link = queue_link
+        reserved.queue_link = queue_link
         # The database is known to have the queue; and who waits for that.
         self._is_made = not is_new
         self._makers: list[Answered] = []
@@ -119,17 +119,17 @@ class PgBackingQueue(BackingQueue):
     # --- life -------------------------------------------------------------------------------------
 
     def set_takers(self, takers: Callable[[], bool]) -> None:
-        self._held.takers = takers
+        self._reserved.takers = takers
 
     def drain_arrived(self) -> int:
-        count, self._held.arrived_count = self._held.arrived_count, 0
+        count, self._reserved.arrived_count = self._reserved.arrived_count, 0
         return count
 
     def is_congested(self) -> bool:
-        return self._door.is_congested()
+        return self._queue_link.is_congested()
 
     def ask_once(self, done: Answered) -> None:
-        self._door.ask_once(done)
+        self._queue_link.ask_once(done)
 
     def is_made(self) -> bool:
         return self._is_made
@@ -140,7 +140,7 @@ class PgBackingQueue(BackingQueue):
             return
         self._makers.append(done)
         if len(self._makers) == 1:
-            self._door.make(self._made)
+            self._queue_link.make(self._made)
 
     def _made(self, error: ChannelException | None) -> None:
         self._is_made = error is None
@@ -148,12 +148,12 @@ class PgBackingQueue(BackingQueue):
         call_all([partial(done, error) for done in makers])
 
     def count(self, done: Answered) -> None:
-        self._door.count(done)
+        self._queue_link.count(done)
 
     def purge_all(self, done: Purged) -> None:
-        self._held.give_window_back()
-        self._held.looks.forget()
-        self._door.purge(done)
+        self._reserved.give_window_back()
+        self._reserved.looks.forget()
+        self._queue_link.purge(done)
 
     def drop_rows(self, done: Answered) -> None:
         if self._is_left:
@@ -161,7 +161,7 @@ class PgBackingQueue(BackingQueue):
             return
         self._droppers.append(done)
         if len(self._droppers) == 1:
-            self._door.drop(self._dropped)
+            self._queue_link.drop(self._dropped)
 
     def _dropped(self, error: ChannelException | None) -> None:
         self._is_left = error is None
@@ -176,24 +176,24 @@ class PgBackingQueue(BackingQueue):
         try:
             refuse_all(owed)
         finally:
-            self._door.leave()
+            self._queue_link.leave()
 
     def terminate(self) -> None:
-        held = self._held
-        held.give_window_back()
-        self._door.give_back([seq_id for seq_id, _ in held.release(list(held.pending))], True)
+        reserved = self._reserved
+        reserved.give_window_back()
+        self._queue_link.give_back([seq_id for seq_id, _ in reserved.release(list(reserved.pending))], True)
         self._ended = True
-        self._door.close()
+        self._queue_link.close()
 
     def delete_and_terminate(self) -> None:
         self._ended = True
-        self._held.takers = None
-        self._held.forget_all()
+        self._reserved.takers = None
+        self._reserved.forget_all()
         # Nothing can be lost any more.
         self._confirmed.extend(self._owed)
         self._owed.clear()
         if not self._is_left:
-            self._door.drop(_nobody_waits)
+            self._queue_link.drop(_nobody_waits)
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -210,21 +210,21 @@ class PgBackingQueue(BackingQueue):
         assert self.is_empty(), "publish_delivered needs a queue without ready messages"
         first = self.publish(envelope, bodies, props)
         if first >= 0:
-            self._held.fetch_at(range(first, first + len(bodies)))
+            self._reserved.fetch_at(range(first, first + len(bodies)))
         return first
 
     def _put(self, rows: list[PutRow], confirm: ConfirmToken | None) -> int:
         waiting = WaitingPut(self, len(rows), confirm)
         if confirm is not None:
             self._owed[confirm] = None
-        self._door.put(rows, waiting.done)
+        self._queue_link.put(rows, waiting.done)
         return waiting.ids[0] if waiting.ids else -1
 
     def put_done(self, waiting: WaitingPut, is_committed: bool) -> None:
         """The database has answered, or cannot be asked any more."""
         if waiting.ids:
-            self._held.highest = max(self._held.highest, waiting.ids[-1])
-            self._held.looks.forget()
+            self._reserved.highest = max(self._reserved.highest, waiting.ids[-1])
+            self._reserved.looks.forget()
         token = waiting.token
         if token is None or token not in self._owed:
             return
@@ -246,44 +246,44 @@ class PgBackingQueue(BackingQueue):
 
     def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:
         assert count_max >= 1
-        return self._held.fetch(count_max, bytes_max, ack_required)
+        return self._reserved.fetch(count_max, bytes_max, ack_required)
 
     def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
-        return self._held.fetch_at(seq_ids)
+        return self._reserved.fetch_at(seq_ids)
 
     def drop(self, ack_required: bool, outcome: int = DROPPED, reason: int = REASON_NONE) -> int | None:
-        run = self._held.fetch(1, 0, ack_required, outcome_note(outcome, reason))
+        run = self._reserved.fetch(1, 0, ack_required, outcome_note(outcome, reason))
         return None if run is None else run.first_seq_id
 
     def dropwhile(self, predicate: PropsPredicate) -> int:
         dropped = 0
-        while self._held.fill() and predicate(self.head_props()):
-            self._held.fetch(1, 0, False, outcome_note(EXPIRED, REASON_NONE))
+        while self._reserved.fill() and predicate(self.head_props()):
+            self._reserved.fetch(1, 0, False, outcome_note(EXPIRED, REASON_NONE))
             dropped += 1
         return dropped
 
     def fetchwhile(self, predicate: PropsPredicate, visit: EntryVisitor) -> int:
         fetched = 0
-        while self._held.fill() and predicate(self.head_props()):
-            run = self._held.fetch(1, 0, True)
+        while self._reserved.fill() and predicate(self.head_props()):
+            run = self._reserved.fetch(1, 0, True)
             assert run is not None
             visit(run.first_seq_id, run.entries[0])
             fetched += 1
         return fetched
 
     def head_props(self) -> MessageProps | None:
-        head = self._held.window.head() if self._held.fill() else None
+        head = self._reserved.window.head() if self._reserved.fill() else None
         return None if head is None else head[2]
 
     def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
         assert count_max >= 1
-        found = self._held.looks.at(self._door, max(0, from_seq_id))
+        found = self._reserved.looks.at(self._queue_link, max(0, from_seq_id))
         if found is None:
             return None
-        ready = [item for item in self._held.window.items() if item[0] >= from_seq_id]
-        ready.extend([item for item in found if item[0] not in self._held.window])
+        ready = [item for item in self._reserved.window.items() if item[0] >= from_seq_id]
+        ready.extend([item for item in found if item[0] not in self._reserved.window])
         if not ready:
-            self._held.is_browser_waiting = True
+            self._reserved.is_browser_waiting = True
             return None
         ready.sort(key=_seq_id_of)
         first, _, redelivered = ready[0]
@@ -297,37 +297,37 @@ class PgBackingQueue(BackingQueue):
         return Run(first, entries, redelivered)
 
     def is_looking(self) -> bool:
-        return self._held.looks.is_late()
+        return self._reserved.looks.is_late()
 
     # --- settling ---------------------------------------------------------------------------------
 
     def ack(
         self, seq_ids: Sequence[int], outcome: int = ACKED, reason: int = REASON_NONE, actor: int = NO_ACTOR
     ) -> int:
-        acked = [seq_id for seq_id, _ in self._held.release(seq_ids)]
-        self._held.past.forget(acked)
-        self._door.finalize(acked, outcome_note(outcome, reason))
+        acked = [seq_id for seq_id, _ in self._reserved.release(seq_ids)]
+        self._reserved.past.forget(acked)
+        self._queue_link.finalize(acked, outcome_note(outcome, reason))
         return len(acked)
 
     def requeue(self, seq_ids: Sequence[int], failed: bool = True) -> int:
-        return self._held.requeue(seq_ids, failed)
+        return self._reserved.requeue(seq_ids, failed)
 
     def delivery_count(self, seq_id: int) -> int:
-        return self._held.past.count(seq_id)
+        return self._reserved.past.count(seq_id)
 
     def set_delivery_count(self, seq_id: int, count: int) -> None:
-        if seq_id in self._held.pending:
-            self._held.past.set_count(seq_id, count)
+        if seq_id in self._reserved.pending:
+            self._reserved.past.set_count(seq_id, count)
 
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
-        return self._held.past.doubtful(seq_ids)
+        return self._reserved.past.doubtful(seq_ids)
 
     def doubt(self, seq_ids: Sequence[int]) -> None:
-        self._held.past.doubt(seq_ids)
+        self._reserved.past.doubt(seq_ids)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         for seq_id in dict.fromkeys(seq_ids):
-            entry = self._held.pending.get(seq_id)
+            entry = self._reserved.pending.get(seq_id)
             if entry is not None:
                 visit(seq_id, entry)
 
@@ -344,17 +344,17 @@ class PgBackingQueue(BackingQueue):
         return counts[0] if counts else known
 
     def fold(self, visit: FoldVisitor) -> None:
-        held: list[Shown] = [(seq_id, entry, True) for seq_id, entry in self._held.pending.items()]
-        held.extend([(seq_id, entry, False) for seq_id, entry, _ in self._held.window.items()])
-        held.sort(key=_seq_id_of)
-        held.reverse()
+        reserved: list[Shown] = [(seq_id, entry, True) for seq_id, entry in self._reserved.pending.items()]
+        reserved.extend([(seq_id, entry, False) for seq_id, entry, _ in self._reserved.window.items()])
+        reserved.sort(key=_seq_id_of)
+        reserved.reverse()
         from_seq_id = 0
         while True:
             # What comes later is left out.
-            page = self._held.looks.at(self._door, from_seq_id) or []
+            page = self._reserved.looks.at(self._queue_link, from_seq_id) or []
             for seq_id, entry, _ in page:
-                while held and held[-1][0] < seq_id:
-                    earlier = held.pop()
+                while reserved and reserved[-1][0] < seq_id:
+                    earlier = reserved.pop()
                     if not visit(earlier[0], earlier[1], earlier[2]):
                         return
                 if not visit(seq_id, entry, False):
@@ -362,25 +362,25 @@ class PgBackingQueue(BackingQueue):
                 from_seq_id = seq_id + 1
             if not page:
                 break
-        while held:
-            last = held.pop()
+        while reserved:
+            last = reserved.pop()
             if not visit(last[0], last[1], last[2]):
                 return
 
     def __len__(self) -> int:
-        return len(self._held.window) + self._door.ready_count()
+        return len(self._reserved.window) + self._queue_link.ready_count()
 
     def is_empty(self) -> bool:
-        return not self._held.fill()
+        return not self._reserved.fill()
 
     def depth(self) -> int:
-        return len(self) + len(self._held.pending)
+        return len(self) + len(self._reserved.pending)
 
     def ready_bytes(self) -> int:
-        return self._held.window.bytes + self._door.ready_bytes()
+        return self._reserved.window.bytes + self._queue_link.ready_bytes()
 
     def pending_bytes(self) -> int:
-        return self._held.pending_bytes
+        return self._reserved.pending_bytes
 
     # --- memory and looking in ----------------------------------------------------------------------
 
@@ -388,13 +388,13 @@ class PgBackingQueue(BackingQueue):
         return TIMEOUT_TIMED if self._owed else TIMEOUT_NONE
 
     def ram_bytes(self) -> int:
-        held = self._held
-        count = len(held.window) + len(held.pending)
+        reserved = self._reserved
+        count = len(reserved.window) + len(reserved.pending)
         return (
-            held.window.bytes
-            + held.pending_bytes
-            + self._door.unsent_bytes()
-            + held.looks.ram_bytes()
+            reserved.window.bytes
+            + reserved.pending_bytes
+            + self._queue_link.unsent_bytes()
+            + reserved.looks.ram_bytes()
             + count * limits.MESSAGE_OVERHEAD_BYTES
         )
 
@@ -402,15 +402,15 @@ class PgBackingQueue(BackingQueue):
         return {
             "kind": self.KIND,
             "len": len(self),
-            "window": len(self._held.window),
-            "pending_acks": len(self._held.pending),
+            "window": len(self._reserved.window),
+            "pending_acks": len(self._reserved.pending),
             "unconfirmed": len(self._owed),
-            "refill": self._held.refill_count(),
-            "next_seq_id": self._held.highest + 1,
+            "refill": self._reserved.refill_count(),
+            "next_seq_id": self._reserved.highest + 1,
         }
 
     def check_invariants(self) -> None:
-        self._held.check_invariants()
+        self._reserved.check_invariants()
         given = [token for token in self._confirmed if token in self._owed]
         assert not given, "1: a token is due and still owed"
 

@@ -20,9 +20,9 @@ from typing import final
 
 from penstock.backing.backing_queue import AsyncCallback, BackingQueue, BackingQueues, Recovery
 from penstock.backing.postgres.envelopes import PgEnvelopes, PropertyFacts
-from penstock.backing.postgres.held import PgHeld
 from penstock.backing.postgres.link import PgLink
 from penstock.backing.postgres.postgres import KIND, PgBackingQueue
+from penstock.backing.postgres.reserved import PgReserved
 from penstock.clock import Clock
 
 
@@ -60,9 +60,9 @@ class PgBackingQueues(BackingQueues):
     def open_named(self, pg_name: str, queue_name: str, is_new: bool, callback: AsyncCallback) -> BackingQueue:
         """`queue_name` is what AMQP clients call it: the routing key of rows that have none."""
         envelopes = PgEnvelopes(queue_name, self._facts)
-        held = PgHeld(envelopes, self._clock)
-        door = self.link.open(pg_name, is_new, held, InContext(callback))
-        return PgBackingQueue(envelopes, held, door, is_new)
+        reserved = PgReserved(envelopes, self._clock)
+        queue_link = self.link.open(pg_name, is_new, reserved, InContext(callback))
+        return PgBackingQueue(envelopes, reserved, queue_link, is_new)
 
     def delete_crashed(self, queue_id: str) -> None:
         self.link.drop(queue_id)

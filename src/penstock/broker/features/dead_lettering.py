@@ -20,7 +20,7 @@ from penstock.broker.vhost.handovers import DROP, KEEP, Errand, same_envelopes
 from penstock.broker.vhost.moves import Moves
 from penstock.fields import Table
 from penstock.message import Envelope
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, Grave, outcome_of_dropped
+from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource, outcome_of_dropped
 from penstock.queues.queue import Queue
 from penstock.wire.property_edits import headers_of, without_headers
 
@@ -42,33 +42,33 @@ class DeadLetterExchange(DeadLetters):
         self.at_least_once = at_least_once
         self._own_headers = own_headers
 
-    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
-        self._moves.add(partial(self._carry, grave, dead, reason))
+    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
+        self._moves.add(partial(self._carry, source, dead, reason))
 
     def is_open(self) -> bool:
         return self._vhost.handovers.has_room()
 
-    def _carry(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
+    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
         for stretch in same_envelopes(dead):
-            self._carry_alike(grave, stretch, reason)
+            self._carry_alike(source, stretch, reason)
 
-    def _carry_alike(self, grave: Grave, stretch: Sequence[Dead], reason: str) -> None:
+    def _carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
         """Publish messages of one envelope."""
         envelope = stretch[0][1][0]
         if self._own_headers:
             envelope = without_headers(envelope, self._own_headers)
         now_s = self._vhost.clock.date_ms() // 1000
-        letter = dead_letter_envelope(envelope, grave.name, reason, now_s, self._exchange, self._routing_key)
+        letter = dead_letter_envelope(envelope, source.name, reason, now_s, self._exchange, self._routing_key)
         queues, is_dropped = self._targets(envelope, headers_of(letter))
         if queues:
             when_full = KEEP if self.at_least_once else DROP
             self._vhost.handovers.hand_over(
-                grave, stretch, Errand(self, letter, queues, DEAD_LETTERED, reason, when_full)
+                source, stretch, Errand(self, letter, queues, DEAD_LETTERED, reason, when_full)
             )
         elif self.at_least_once and not is_dropped:
-            grave.unburied(stretch, reason, self)
+            source.refused(stretch, reason, self)
         else:
-            grave.buried([seq_id for seq_id, _ in stretch], outcome_of_dropped(reason), reason)
+            source.handed_over([seq_id for seq_id, _ in stretch], outcome_of_dropped(reason), reason)
 
     def _targets(self, envelope: Envelope, headers: Table) -> tuple[list[Queue], bool]:
         """The queues for a letter, and whether it goes to none because it has come round."""

@@ -22,7 +22,7 @@ from penstock.fields import Field
 from penstock.limits import TABLE_ITEMS_MAX
 from penstock.message import ConfirmToken, Envelope
 from penstock.queues.intake.intake import Hold
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, Grave
+from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
 from penstock.queues.leaving.returns import Counting, Retry
 from penstock.queues.queue import Queue
 from penstock.wire.property_edits import HeaderReader, header_of, headers_of, with_header, with_headers, without_headers
@@ -95,22 +95,22 @@ class ReleaseToQueue(DeadLetters):
         self._vhost = vhost
         self._queue_name = queue_name
 
-    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
-        self._vhost.moves.add(partial(self._carry, grave, dead, reason))
+    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
+        self._vhost.moves.add(partial(self._carry, source, dead, reason))
 
     def is_open(self) -> bool:
         return self._vhost.handovers.has_room()
 
-    def _carry(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
+    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
         queue = self._vhost.queues.get(self._queue_name)
         for stretch in same_envelopes(dead):
             if queue is None:
-                grave.buried([seq_id for seq_id, _ in stretch], DROPPED, "")
+                source.handed_over([seq_id for seq_id, _ in stretch], DROPPED, "")
                 continue
             envelope = stretch[0][1][0]
             delivered = NOT_DELIVERED if header_of(envelope, COUNT_HEADER) is None else WAS_DELIVERED
             errand = Errand(self, envelope, [queue], MOVED, "", passes_gates=True, delivered=delivered)
-            self._vhost.handovers.hand_over(grave, stretch, errand)
+            self._vhost.handovers.hand_over(source, stretch, errand)
 
 
 class ReleaseToExchange(DeadLetters):
@@ -120,20 +120,20 @@ class ReleaseToExchange(DeadLetters):
         self._vhost = vhost
         self._exchange_name = exchange_name
 
-    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
-        self._vhost.moves.add(partial(self._carry, grave, dead, reason))
+    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
+        self._vhost.moves.add(partial(self._carry, source, dead, reason))
 
     def is_open(self) -> bool:
         return self._vhost.handovers.has_room()
 
-    def _carry(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
+    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
         for stretch in same_envelopes(dead):
             envelope = undelayed(stretch[0][1][0])
             queues = self._vhost.route_now(self._exchange_name, routing_keys_for(envelope, None), headers_of(envelope))
             if queues:
-                self._vhost.handovers.hand_over(grave, stretch, Errand(self, envelope, queues, MOVED, ""))
+                self._vhost.handovers.hand_over(source, stretch, Errand(self, envelope, queues, MOVED, ""))
             else:
-                grave.buried([seq_id for seq_id, _ in stretch], DROPPED, "")
+                source.handed_over([seq_id for seq_id, _ in stretch], DROPPED, "")
 
 
 class CountHeader(Counting):

@@ -80,6 +80,6 @@ class MemoryLedger:
 
     def largest(self, count_max: int) -> list[MemoryHolder]:
         """Those that held something, the largest first."""
-        held = [(size, index, holder) for index, (holder, size) in enumerate(self._known.items()) if size > 0]
-        held.sort(reverse=True)
-        return [holder for _, _, holder in held[:count_max]]
+        known = [(size, index, holder) for index, (holder, size) in enumerate(self._known.items()) if size > 0]
+        known.sort(reverse=True)
+        return [holder for _, _, holder in known[:count_max]]

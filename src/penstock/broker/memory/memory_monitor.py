@@ -63,12 +63,12 @@ class MemoryMonitor:
             return False
         self._next_check_s = now_s + CHECK_S
         holders = [(queue, ram_bytes) for queue in self._queues() if (ram_bytes := queue.ram_bytes()) > 0]
-        held_bytes = sum(ram_bytes for _, ram_bytes in holders)
-        used_bytes = held_bytes if self._used_bytes is None else max(held_bytes, self._used_bytes())
+        queue_bytes = sum(ram_bytes for _, ram_bytes in holders)
+        used_bytes = queue_bytes if self._used_bytes is None else max(queue_bytes, self._used_bytes())
         if disk_is_low or used_bytes < PAGING_RATIO * self._bytes_max:
             self._lift()
         else:
-            self._press(holders, used_bytes / max(self._bytes_max, 1), used_bytes - held_bytes)
+            self._press(holders, used_bytes / max(self._bytes_max, 1), used_bytes - queue_bytes)
         return True
 
     def _lift(self) -> None:
@@ -108,15 +108,15 @@ def desired_duration(durations_s: Sequence[float], ratio: float) -> float:
     return (sum(counted) + growth_s) / len(counted) / ratio
 
 
-def fair_share(held_bytes: Sequence[int], budget_bytes: int) -> int:
+def fair_share(queue_bytes: Sequence[int], budget_bytes: int) -> int:
     """The largest share with which all together hold no more than the budget, when each is cut to it."""
     left = budget_bytes
-    waiting = len(held_bytes)
-    for held in sorted(held_bytes):
+    waiting = len(queue_bytes)
+    for size in sorted(queue_bytes):
         share = left // waiting
-        if held > share:
+        if size > share:
             return share
-        left -= held
+        left -= size
         waiting -= 1
     return budget_bytes
 

@@ -120,7 +120,7 @@ def release_now(vhost: VHost, name: str, seq_ids: Sequence[int]) -> Outcome:
     chosen = checked_ids(seq_ids)
     outcome = Outcome()
     taken = take(queue, chosen)
-    queue.leaving.bury(taken, EXPIRED)
+    queue.leaving.dead_letter(taken, EXPIRED)
     stay = {seq_id for seq_id, _ in read_pending(queue.backing, taken)}
     # What a queue has refused is offered again by itself, every second.
     outcome.refused = [seq_id for seq_id in taken if seq_id in stay]

@@ -24,7 +24,7 @@ from penstock.broker.vhost.refusal_room import RefusalRooms
 from penstock.errors import AmqpError
 from penstock.limits import SHORT_STRING_BYTES_MAX
 from penstock.message import Entry, Envelope
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, Grave
+from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
 from penstock.queues.queue import Queue
 from penstock.queues.selection.ready_numbers import ready_among
 from penstock.queues.taking import drop_taken, purge_first, take
@@ -221,10 +221,10 @@ class MoveTo(DeadLetters):
     def is_open(self) -> bool:
         return self._vhost.handovers.has_room()
 
-    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
-        self._vhost.moves.add(partial(self.carry, grave, dead, Outcome()))
+    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
+        self._vhost.moves.add(partial(self.carry, source, dead, Outcome()))
 
-    def carry(self, grave: Grave, dead: Sequence[Dead], outcome: Outcome) -> None:
+    def carry(self, source: DeadLetterSource, dead: Sequence[Dead], outcome: Outcome) -> None:
         """Hand the messages over; what finds no queue, or no room, is ready again at its source."""
         for stretch in same_envelopes(dead):
             if not stretch:
@@ -232,11 +232,11 @@ class MoveTo(DeadLetters):
             envelope, queues = _routed(self._vhost, stretch[0][1][0], self._target)
             if not queues:
                 seq_ids = [seq_id for seq_id, _ in stretch]
-                grave.give_back(seq_ids)
+                source.give_back(seq_ids)
                 outcome.unrouted.extend(seq_ids)
                 continue
             errand = Errand(self, envelope, queues, MOVED, "", RETURN)
-            handed = self._vhost.handovers.hand_over(grave, stretch, errand)
+            handed = self._vhost.handovers.hand_over(source, stretch, errand)
             outcome.done.extend(handed.done)
             outcome.moving.extend(handed.moving)
             outcome.refused.extend(handed.refused)

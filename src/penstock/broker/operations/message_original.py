@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.queues.leaving.dead_letters import NOWHERE, Dead, DeadLetters, Grave
+from penstock.queues.leaving.dead_letters import NOWHERE, Dead, DeadLetters, DeadLetterSource
 from penstock.queues.queue import Queue
 
 log: Final = logging.getLogger("penstock.queue")
 
 
-class Original(Grave):
+class Original(DeadLetterSource):
     """The queue that copies are made from."""
 
     def __init__(self, queue: Queue) -> None:
@@ -25,16 +25,16 @@ class Original(Grave):
     def wall_ms(self) -> int:
         return self._queue.wall_ms()
 
-    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
+    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         """Nothing leaves."""
 
     def became_available(self, count: int) -> None:
         """Nothing changes."""
 
-    def buried(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
+    def handed_over(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
         """The copies are there."""
 
-    def unburied(
+    def refused(
         self,
         dead: Sequence[Dead],
         reason: str,

@@ -27,7 +27,7 @@ from penstock.broker.vhost.handovers import RETURN, Errand, Handed, same_envelop
 from penstock.broker.vhost.refusal_room import RefusalRooms
 from penstock.errors import AmqpError
 from penstock.message import Envelope
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, Grave
+from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
 from penstock.queues.queue import Queue
 from penstock.queues.selection.ready_numbers import first_ready
 from penstock.queues.taking import drop_taken, take
@@ -302,22 +302,22 @@ class RedriveTo(DeadLetters):
     def is_open(self) -> bool:
         return self._vhost.handovers.has_room()
 
-    def hand_over(self, grave: Grave, dead: Sequence[Dead], envelope: Envelope, queue: Queue) -> Handed:
+    def hand_over(self, source: DeadLetterSource, dead: Sequence[Dead], envelope: Envelope, queue: Queue) -> Handed:
         # No gate is asked: they were let in once.
         errand = Errand(self, envelope, [queue], MOVED, "", RETURN, passes_gates=True)
-        return self._vhost.handovers.hand_over(grave, dead, errand)
+        return self._vhost.handovers.hand_over(source, dead, errand)
 
-    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
-        self._vhost.moves.add(partial(self._carry, grave, dead))
+    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
+        self._vhost.moves.add(partial(self._carry, source, dead))
 
-    def _carry(self, grave: Grave, dead: Sequence[Dead]) -> None:
+    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead]) -> None:
         for stretch in same_envelopes(dead):
-            source = origin(stretch[0][1][0])
-            queue = None if source is None else self._vhost.queues.get(source.queue)
+            death = origin(stretch[0][1][0])
+            queue = None if death is None else self._vhost.queues.get(death.queue)
             if queue is None:
-                grave.give_back([seq_id for seq_id, _ in stretch])
+                source.give_back([seq_id for seq_id, _ in stretch])
             else:
-                self.hand_over(grave, stretch, redriven_envelope(stretch[0][1][0]), queue)
+                self.hand_over(source, stretch, redriven_envelope(stretch[0][1][0]), queue)
 
 
 def _count_moved(result: Redriven, target: Queue, count: int) -> None:

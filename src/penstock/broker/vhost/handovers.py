@@ -9,14 +9,16 @@ the message on as a dead letter, there is no such batch. Then each target gets a
 the last token says that the message is safe. Until then the message is *on its way*.
 
 A target that could not keep a message (the database is away) is left alone for a while, longer each time, and the
-message stays at its source (`Grave.unburied`), which offers it again. Targets that have it already are left out then.
+message stays at its source (`DeadLetterSource.refused`), which offers it again. Targets that have it already are left
+out then.
 
 Invariants
-  1. For each message exactly one of `Grave.buried` and `Grave.unburied` is called, unless its queue ends before.
+  1. For each message exactly one of `DeadLetterSource.handed_over` and `DeadLetterSource.refused` is called, unless its
+    queue ends before.
   2. At most `messages_max` messages with `bytes_max` bytes are on their way, one run more at most; others are turned
      away before anything was published, and their sources are told when there is room.
-  3. Before a message is on its way its source notes that (`Grave.doubt`): when it is offered again, in this life or
-     after a clean stop, the targets get it marked redelivered. After a crash everything is marked.
+  3. Before a message is on its way its source notes that (`DeadLetterSource.doubt`): when it is offered again, in this
+     life or after a clean stop, the targets get it marked redelivered. After a crash everything is marked.
 
 A crash leaves a message at its source, at its targets, or at both, and then the second one is marked.
 """
@@ -32,7 +34,7 @@ from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED
 from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.message import ConfirmToken, Envelope
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, Grave
+from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
 from penstock.queues.queue import Queue
 
 log: Final = logging.getLogger("penstock.queue")
@@ -110,7 +112,7 @@ class Handovers:
         self.messages = 0
         self.bytes = 0
         # Sources of messages that were turned away.
-        self._waiting: dict[Grave, None] = {}
+        self._waiting: dict[DeadLetterSource, None] = {}
         # Targets that have refused: until when they are left alone, and for how long that was.
         self._paused: dict[Queue, tuple[int, int]] = {}
 
@@ -118,44 +120,44 @@ class Handovers:
         """Whether more messages may be on their way."""
         return self.messages < self._messages_max and self.bytes < self._bytes_max
 
-    def hand_over(self, grave: Grave, stretch: Sequence[Dead], errand: Errand) -> Handed:
+    def hand_over(self, source: DeadLetterSource, stretch: Sequence[Dead], errand: Errand) -> Handed:
         """Have every target take the messages, which are pending at their source and share an envelope."""
         handed = Handed()
-        doubtful = set(grave.doubtful([seq_id for seq_id, _ in stretch]))
+        doubtful = set(source.doubtful([seq_id for seq_id, _ in stretch]))
         is_single = not errand.passes_gates and any(queue.takes_singly for queue in errand.queues)
-        for part in [[each] for each in stretch] if is_single else same_past(stretch, doubtful, grave):
+        for part in [[each] for each in stretch] if is_single else same_past(stretch, doubtful, source):
             delivered = DOUBTFUL if part[0][0] in doubtful else errand.delivered
-            self._hand_over_alike(grave, part, errand, delivered, handed)
+            self._hand_over_alike(source, part, errand, delivered, handed)
         return handed
 
     def _hand_over_alike(
-        self, grave: Grave, part: Sequence[Dead], errand: Errand, delivered: int, handed: Handed
+        self, source: DeadLetterSource, part: Sequence[Dead], errand: Errand, delivered: int, handed: Handed
     ) -> None:
         """Messages of which every target takes all or none."""
         seq_ids = [seq_id for seq_id, _ in part]
         queues = _open_queues(errand, part[0][1][1])
         if queues is None:
             if errand.when_full == RETURN:
-                grave.give_back(seq_ids)
+                source.give_back(seq_ids)
             else:
-                grave.unburied(part, errand.reason, errand.carrier)
+                source.refused(part, errand.reason, errand.carrier)
             handed.refused.extend(seq_ids)
             return
-        has_it = grave.already_at(seq_ids[0])
+        has_it = source.already_at(seq_ids[0])
         if has_it:
             queues = [queue for queue in queues if queue.queue_id not in has_it]
-        if any(_needs_token(grave, errand, queue, part[0][1][1]) for queue in queues):
-            self._send_what_fits(grave, part, errand, queues, delivered, handed)
+        if any(_needs_token(source, errand, queue, part[0][1][1]) for queue in queues):
+            self._send_what_fits(source, part, errand, queues, delivered, handed)
             return
         bodies = [entry[1] for _, entry in part]
         for queue in queues:
             _publish(errand, bodies, queue, delivered, None)
         handed.done.extend(seq_ids)
-        grave.buried(seq_ids, errand.outcome, errand.reason)
+        source.handed_over(seq_ids, errand.outcome, errand.reason)
 
     def _send_what_fits(
         self,
-        grave: Grave,
+        source: DeadLetterSource,
         part: Sequence[Dead],
         errand: Errand,
         queues: Sequence[Queue],
@@ -167,11 +169,11 @@ class Handovers:
         rests_ms = max([self._rest_ms(queue, now_ms) for queue in queues])
         count = 0 if rests_ms else self._fitting_count(part)
         if count:
-            self._send(grave, part[:count], errand, queues, delivered, handed)
+            self._send(source, part[:count], errand, queues, delivered, handed)
         if count < len(part):
             if not rests_ms:
-                self._waiting[grave] = None
-            grave.unburied(part[count:], errand.reason, errand.carrier, rests_ms=rests_ms or PAUSE_MS)
+                self._waiting[source] = None
+            source.refused(part[count:], errand.reason, errand.carrier, rests_ms=rests_ms or PAUSE_MS)
             handed.moving.extend([seq_id for seq_id, _ in part[count:]])
 
     def _fitting_count(self, part: Sequence[Dead]) -> int:
@@ -184,7 +186,7 @@ class Handovers:
 
     def _send(
         self,
-        grave: Grave,
+        source: DeadLetterSource,
         part: Sequence[Dead],
         errand: Errand,
         queues: Sequence[Queue],
@@ -193,23 +195,23 @@ class Handovers:
     ) -> None:
         seq_ids = [seq_id for seq_id, _ in part]
         bodies = [entry[1] for _, entry in part]
-        grave.doubt(seq_ids)
-        handover = Handover(self, grave, part, errand, len(queues))
+        source.doubt(seq_ids)
+        handover = Handover(self, source, part, errand, len(queues))
         self.messages += len(part)
         self.bytes += handover.bytes
         for queue in queues:
             token = TargetToken(handover, queue)
             try:
-                if _needs_token(grave, errand, queue, bodies[0]):
+                if _needs_token(source, errand, queue, bodies[0]):
                     _publish(errand, bodies, queue, delivered, token)
                 else:
                     # Its row stands in the journal before that of the source.
                     _publish(errand, bodies, queue, delivered, None)
                     token.settle()
             except OSError as error:
-                log.error("%s could not take messages from queue %s: %s", ascii(queue.describe()), grave.name, error)
+                log.error("%s could not take messages from queue %s: %s", ascii(queue.describe()), source.name, error)
                 token.refuse()
-        (handed.done if handover.is_buried else handed.moving).extend(seq_ids)
+        (handed.done if handover.is_done else handed.moving).extend(seq_ids)
 
     # --- pauses ---------------------------------------------------------------------------------------
 
@@ -240,18 +242,20 @@ class Handovers:
         self.bytes -= size_bytes
         if self._waiting and 2 * self.messages <= self._messages_max and 2 * self.bytes <= self._bytes_max:
             waiting, self._waiting = self._waiting, {}
-            call_all([grave.offer_again for grave in waiting])
+            call_all([source.offer_again for source in waiting])
 
 
 @final
 class Handover:
     """Messages on their way to queues that answer later."""
 
-    __slots__ = ("_errand", "_grave", "_handovers", "_kept_by", "_part", "_rests_ms", "_waiting", "bytes", "is_buried")
+    __slots__ = ("_errand", "_handovers", "_kept_by", "_part", "_rests_ms", "_source", "_waiting", "bytes", "is_done")
 
-    def __init__(self, handovers: Handovers, grave: Grave, part: Sequence[Dead], errand: Errand, targets: int) -> None:
+    def __init__(
+        self, handovers: Handovers, source: DeadLetterSource, part: Sequence[Dead], errand: Errand, targets: int
+    ) -> None:
         self._handovers = handovers
-        self._grave = grave
+        self._source = source
         self._part = part
         self._errand = errand
         self.bytes = sum([len(entry[1]) for _, entry in part])
@@ -260,7 +264,7 @@ class Handover:
         self._kept_by: list[str] = []
         # Above 0 when a target has refused.
         self._rests_ms = 0
-        self.is_buried = False
+        self.is_done = False
 
     def kept(self, queue: Queue) -> None:
         self._handovers.has_kept(queue)
@@ -278,10 +282,10 @@ class Handover:
         errand = self._errand
         if self._rests_ms:
             has_it = frozenset(self._kept_by)
-            self._grave.unburied(self._part, errand.reason, errand.carrier, has_it, self._rests_ms)
+            self._source.refused(self._part, errand.reason, errand.carrier, has_it, self._rests_ms)
         else:
-            self.is_buried = True
-            self._grave.buried([seq_id for seq_id, _ in self._part], errand.outcome, errand.reason)
+            self.is_done = True
+            self._source.handed_over([seq_id for seq_id, _ in self._part], errand.outcome, errand.reason)
         self._handovers.ended(len(self._part), self.bytes)
 
 
@@ -320,9 +324,9 @@ def _open_queues(errand: Errand, body: bytes) -> Sequence[Queue] | None:
     return None if not may_vanish and len(found) < len(queues) else found
 
 
-def _needs_token(grave: Grave, errand: Errand, queue: Queue, body: bytes) -> bool:
+def _needs_token(source: DeadLetterSource, errand: Errand, queue: Queue, body: bytes) -> bool:
     """Whether the target cannot take it in the journal's batch in which the source forgets it, or before that."""
-    return grave.is_remote() or queue.backing.IS_REMOTE or (not errand.passes_gates and queue.passes_on(body))
+    return source.is_remote() or queue.backing.IS_REMOTE or (not errand.passes_gates and queue.passes_on(body))
 
 
 def _publish(errand: Errand, bodies: Sequence[bytes], queue: Queue, delivered: int, token: ConfirmToken | None) -> None:
@@ -336,7 +340,7 @@ def _publish(errand: Errand, bodies: Sequence[bytes], queue: Queue, delivered: i
         queue.publish(errand.envelope, bodies, token, None, delivered)
 
 
-def same_past(stretch: Sequence[Dead], doubtful: set[int], grave: Grave) -> list[Sequence[Dead]]:
+def same_past(stretch: Sequence[Dead], doubtful: set[int], source: DeadLetterSource) -> list[Sequence[Dead]]:
     """Messages that follow each other, are all doubtful or all not, and are in the same targets already."""
     if not doubtful:
         return [stretch]
@@ -346,7 +350,7 @@ def same_past(stretch: Sequence[Dead], doubtful: set[int], grave: Grave) -> list
         if (
             index == len(stretch)
             or (stretch[index][0] in doubtful) != (stretch[start][0] in doubtful)
-            or grave.already_at(stretch[index][0]) != grave.already_at(stretch[start][0])
+            or source.already_at(stretch[index][0]) != source.already_at(stretch[start][0])
         ):
             parts.append(stretch[start:index])
             start = index

@@ -194,7 +194,7 @@ def _by_name(properties: Properties) -> dict[str, Any]:
     }
     named = {name: value for name, value in values.items() if value is not None}
     headers = properties.headers or {}
-    # Who waited on our ladder has died on every rung of it, which is nobody's business.
+    # Who waited on our ladder has died on every level of it, which is nobody's business.
     has_waited = (_text(headers.get("x-first-death-queue")) or "").startswith(delays.NAME_PREFIX)
     ours = (*OURS, *DEATHS) if has_waited else OURS
     theirs = {name: field for name, field in headers.items() if not name.startswith(ours)}

@@ -215,7 +215,7 @@ class _Walk:
         self._last_segment = reader.number
         pos = FIRST_BATCH_AT
         prev_crc = -1
-        held: BatchView | None = None
+        last: BatchView | None = None
         while pos < reader.size:
             view = view_at(reader, pos)
             if view is None or view.first_lsn < self._end.next_lsn or not view.follows(prev_crc):
@@ -230,19 +230,19 @@ class _Walk:
                 break
             if view.first_lsn > self._end.next_lsn:
                 self._rotten(reader.number, pos, 0, view.first_lsn)
-            if held is not None:
-                self._accept(held)
-            held = view
+            if last is not None:
+                self._accept(last)
+            last = view
             self._end.next_lsn = view.next_lsn
             prev_crc = view.crc
             pos = view.end
         self._last_end = pos
-        if held is not None:
-            if is_newest and pos >= reader.size and not (held.heap_is_whole() and self._is_complete(held)):
-                pos = held.pos
-                self._end.next_lsn = held.first_lsn
+        if last is not None:
+            if is_newest and pos >= reader.size and not (last.heap_is_whole() and self._is_complete(last)):
+                pos = last.pos
+                self._end.next_lsn = last.first_lsn
             else:
-                self._accept(held)
+                self._accept(last)
         if pos < reader.size:
             self._bad_end(reader, pos, is_newest)
 

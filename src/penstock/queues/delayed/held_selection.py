@@ -4,9 +4,9 @@ What it owns: the timetable of the messages that are held. The due time of a mes
 expiry (`props.expiry_ms`); a message without one is due at once.
 
 Life of the data: messages stay ready in the backing, most of them on disk; `published` looks at what was appended, and
-notes when it is due. `expire` takes due messages off the timetable and out of the backing, by their numbers, and buries
-them: for a companion queue that means that they are published to where they were held back from. One that could not be
-moved comes back through `returned`.
+notes when it is due. `expire` takes due messages off the timetable and out of the backing, by their numbers, and
+dead-letters them: for a companion queue that means that they are published to where they were held back from. One that
+could not be moved comes back through `returned`.
 
 Filling: after a start, or behind a very long run, there is more in the backing than one turn may read. Then slices are
 read, one by each call of `expire`. Nothing is released before all is read, since a message that is due earlier may lie
@@ -15,8 +15,9 @@ behind.
 Invariants
   1. What is on the timetable is ready in the backing, under the due time that its props say, or was damaged there. What
      is ready and not on the timetable is at `_fill_from` or behind it.
-  2. A message that was taken or buried is not on the timetable: it is moved on once.
-  3. Messages are buried in the order of (due time, seq_id), at most HELD_RELEASES_PER_TURN by one call of `expire`.
+  2. A message that was taken or handed over is not on the timetable: it is moved on once.
+  3. Messages are handed over in the order of (due time, seq_id), at most HELD_RELEASES_PER_TURN by one call of
+    `expire`.
   4. One call reads at most HELD_FILL_PER_TURN messages, and not much more than HELD_FILL_BYTES_PER_TURN.
   5. `next_expiry_ms` never asks for the millisecond in which `expire` was called last: a schedule that runs whatever is
      due up to now comes to an end, and the broker reads sockets between two slices.
@@ -152,7 +153,7 @@ class HeldSelection(Selection):
             taken = self._backing.fetch_at(due, THE_QUEUE)
             # Not before they are taken: an error of the disk leaves them on it.
             self._timetable.pop_due(now_ms, len(due))
-            self._host.bury([seq_id for seq_id, _ in taken], EXPIRED)
+            self._host.dead_letter([seq_id for seq_id, _ in taken], EXPIRED)
 
     def next_expiry_ms(self) -> int:
         due_ms = AT_ONCE_MS if self.is_filling else self._timetable.next_due_ms()
@@ -185,7 +186,7 @@ class HeldSelection(Selection):
         return False
 
     def settled(self, seq_ids: Sequence[int]) -> None:
-        """What was taken or buried is gone for good; it is not on the timetable any more."""
+        """What was taken or handed over is gone for good; it is not on the timetable any more."""
 
     def consumer_gone(self, consumer: Consumer) -> None:
         """There is none."""

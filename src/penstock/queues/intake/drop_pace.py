@@ -46,7 +46,7 @@ class DropPace:
         self._later = NextTurn(self._go_on, expiries)
         # What the queue had taken when the rule looked last, and what it held when it was left behind.
         self._published_count = 0
-        self._held_bytes = 0
+        self._bytes_before = 0
 
     def looked(self) -> None:
         """The queue is within its limits."""
@@ -59,14 +59,14 @@ class DropPace:
         budget = DROPS_PER_MESSAGE * published
         if not self._later.is_awaited:
             return budget + AT_ONCE_MAX
-        held_bytes = self._bytes()
-        grown_bytes = max(0, held_bytes - self._held_bytes)
-        self._held_bytes = held_bytes
+        bytes_now = self._bytes()
+        grown_bytes = max(0, bytes_now - self._bytes_before)
+        self._bytes_before = bytes_now
         return budget + min(grown_bytes // BYTES_PER_DROP, AT_ONCE_MAX)
 
     def behind(self) -> None:
         """It was not enough."""
-        self._held_bytes = self._bytes()
+        self._bytes_before = self._bytes()
         self._later.soon(self._queue.wall_ms())
 
     def _bytes(self) -> int:

@@ -135,7 +135,7 @@ class Ring(Overflow):
         if pending:
             if queue.selection is not None:
                 queue.selection.take(pending)
-            queue.leaving.bury(pending, MAXLEN)
+            queue.leaving.dead_letter(pending, MAXLEN)
         wanted = len(ready)
         while wanted > 0:
             dropped = queue.leaving.drop_head(wanted, MAXLEN)
@@ -208,7 +208,7 @@ class RefusePublishDlx(RefusePublish):
         moved = confirm if confirm is not None and confirm.is_of_a_move() else None
         if dead_letters is not None:
             # It never was in the queue: there is no number to acknowledge.
-            dead_letters.bury(PassedOn(self._queue, moved, delivered), [(-1, entry)], MAXLEN)
+            dead_letters.dead_letter(PassedOn(self._queue, moved, delivered), [(-1, entry)], MAXLEN)
         if dead_letters is None or moved is None:
             super().refused(entry, confirm, delivered)
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, final
 
 from penstock.backing.backing_queue import DOUBTFUL
 from penstock.message import ConfirmToken
-from penstock.queues.leaving.dead_letters import NOWHERE, Dead, DeadLetters, Grave
+from penstock.queues.leaving.dead_letters import NOWHERE, Dead, DeadLetters, DeadLetterSource
 
 if TYPE_CHECKING:
     from penstock.queues.queue import Queue
 
 
 @final
-class PassedOn(Grave):
+class PassedOn(DeadLetterSource):
     """Stands for the queue, for one message that has no number there."""
 
     def __init__(self, queue: Queue, token: ConfirmToken | None, delivered: int) -> None:
@@ -34,17 +34,17 @@ class PassedOn(Grave):
     def wall_ms(self) -> int:
         return self._queue.wall_ms()
 
-    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
-        """There is nothing to bury: it was never in the queue."""
+    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
+        """There is nothing to dead-letter: it was never in the queue."""
 
     def became_available(self, count: int) -> None:
         """Nothing becomes available in a queue that is full."""
 
-    def buried(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
+    def handed_over(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
         if self._token is not None:
             self._token.settle()
 
-    def unburied(
+    def refused(
         self,
         dead: Sequence[Dead],
         reason: str,

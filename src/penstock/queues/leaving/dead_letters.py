@@ -3,16 +3,16 @@
 A queue without it drops such messages. With it, they are published elsewhere first: to the dead-letter exchange, or,
 for a companion queue whose messages have come due, to where they were held back from.
 
-Life of the data: the queue makes the messages pending and calls `bury`. When every target has them, the queue is told
-what became of them (`Grave.buried`) and forgets them. Between queues of this node that is in the same turn, hence in
-the same batch of the journal; where PostgreSQL has to answer first, it is later. When a target has no room, the
-strategy decides: at most once drops them, at least once keeps them pending and offers them again (`Grave.unburied`).
-When a target cannot keep them, because its database is away, they stay in any case.
+Life of the data: the queue makes the messages pending and calls `dead_letter`. When every target has them, the queue is
+told what became of them (`DeadLetterSource.handed_over`) and forgets them. Between queues of this node that is in the
+same turn, hence in the same batch of the journal; where PostgreSQL has to answer first, it is later. When a target has
+no room, the strategy decides: at most once drops them, at least once keeps them pending and offers them again
+(`DeadLetterSource.refused`). When a target cannot keep them, because its database is away, they stay in any case.
 
 Invariants
-  1. Buried messages stay pending at the source until `buried` or `unburied`.
-  2. For each id that was given to `bury`, exactly one of the two is called, sooner or later.
-  3. `bury` never publishes by itself within the call chain of another one: work is listed and done one by one.
+  1. Such messages stay pending at the source until `handed_over` or `refused`.
+  2. For each id that was given to `dead_letter`, exactly one of the two is called, sooner or later.
+  3. `dead_letter` never publishes by itself within the call chain of another one: work is listed and done one by one.
 
 A crash leaves a message at the source or at the target; or, where these are not in one journal, at both, and the second
 one is marked redelivered. It does not know exchanges and headers: `broker/features/dead_lettering` does.
@@ -49,7 +49,7 @@ Dead = tuple[int, Entry]
 NOWHERE: Final[frozenset[str]] = frozenset()
 
 
-class Grave(SelectionHost):
+class DeadLetterSource(SelectionHost):
     """A queue, as those who carry its dead away see it."""
 
     @property
@@ -58,14 +58,14 @@ class Grave(SelectionHost):
         """For x-death."""
 
     @abstractmethod
-    def buried(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
+    def handed_over(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
         """The messages are elsewhere now, or dropped for good, as the outcome says: the queue forgets them.
 
         The reason is that for which they died; "" for those that did not die.
         """
 
     @abstractmethod
-    def unburied(
+    def refused(
         self,
         dead: Sequence[Dead],
         reason: str,
@@ -73,7 +73,7 @@ class Grave(SelectionHost):
         has_it: frozenset[str] = NOWHERE,
         rests_ms: int = 0,
     ) -> None:
-        """Not every target took them. The queue keeps them, and has the carrier bury them again later.
+        """Not every target took them. The queue keeps them, and has the carrier dead-letter them again later.
 
         `has_it`: ids of queues that took them. `rests_ms`: until then nothing is tried, unless `offer_again` comes;
         0 when a target has no room or there is none.
@@ -111,12 +111,12 @@ class DeadLetters(ABC):
     at_least_once: bool = False
 
     def is_open(self) -> bool:
-        """Whether it could take some away now; asked before messages are read to be buried again."""
+        """Whether it could take some away now; asked before messages are read to be handed over again."""
         return True
 
     @abstractmethod
-    def bury(self, grave: Grave, dead: Sequence[Dead], reason: str) -> None:
-        """Publish pending messages of the queue elsewhere; `buried` or `unburied` follows."""
+    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
+        """Publish pending messages of the queue elsewhere; `handed_over` or `refused` follows."""
 
 
 def reason_number(reason: str) -> int:

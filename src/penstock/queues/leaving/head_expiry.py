@@ -143,7 +143,7 @@ class HeadExpiry(Expiring):
                 expired_within_budget, lambda seq_id, entry: dead.append((seq_id, entry))
             )
             if dead:
-                queue.dead_letters.bury(queue.leaving, dead, EXPIRED)
+                queue.dead_letters.dead_letter(queue.leaving, dead, EXPIRED)
         self.forget_if_empty()
         return len(dead) >= DEAD_AT_ONCE
 

@@ -1,7 +1,7 @@
 """How messages leave a queue unread: as dead letters where there is a place for them, else for good.
 
-It is the queue as those see it who carry its dead away (`Grave`) and as its selection sees it. A deleted or crashed
-queue keeps what it has: nothing leaves it here.
+It is the queue as those see it who carry its dead away (`DeadLetterSource`) and as its selection sees it. A deleted or
+crashed queue keeps what it has: nothing leaves it here.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, final
 from penstock import limits
 from penstock.backing.outcomes import DROPPED, MOVED, REASON_NONE, THE_QUEUE
 from penstock.clock import Clock
-from penstock.queues.leaving.bury_again import BuryAgain
+from penstock.queues.leaving.dead_letter_retry import DeadLetterRetry
 from penstock.queues.leaving.dead_letters import (
     DELIVERY_LIMIT,
     NOWHERE,
     Dead,
     DeadLetters,
-    Grave,
+    DeadLetterSource,
     outcome_of_dropped,
     reason_number,
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Leaving(Grave):
+class Leaving(DeadLetterSource):
     """Of one queue."""
 
     def __init__(self, queue: Queue, expiries: ExpirySchedule, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class Leaving(Grave):
         self._expiries = expiries
         self._clock = clock
         # Dead that nobody takes now: they stay pending, and are offered again.
-        self._again: BuryAgain | None = None
+        self._again: DeadLetterRetry | None = None
         # Messages that some of their targets have, and others did not take yet; ids of those that have them.
         self._already_at: dict[int, frozenset[str]] = {}
 
@@ -54,7 +54,7 @@ class Leaving(Grave):
 
     # --- the way out ------------------------------------------------------------------------------------
 
-    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
+    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         """Pending messages leave unread."""
         queue = self._queue
         if queue.deleted or queue.crashed:
@@ -70,7 +70,7 @@ class Leaving(Grave):
         if queue.selection is not None:
             seq_ids = queue.selection.take(queue.selection.first_shelved(count))
             if seq_ids:
-                self.bury(seq_ids, reason)
+                self.dead_letter(seq_ids, reason)
                 return len(seq_ids)
         backing = queue.backing
         if queue.dead_letters is None:
@@ -84,7 +84,7 @@ class Leaving(Grave):
             dropped = 0 if run is None else len(run.entries)
             if run is not None:
                 dead = [(run.first_seq_id + index, entry) for index, entry in enumerate(run.entries)]
-                queue.dead_letters.bury(self, dead, reason)
+                queue.dead_letters.dead_letter(self, dead, reason)
         # Another message is at the head, and may expire.
         if queue.expiry.may_expire:
             queue.expiry.arm()
@@ -94,11 +94,11 @@ class Leaving(Grave):
         dead: list[Dead] = []
         self._queue.backing.ackfold(lambda seq_id, entry: dead.append((seq_id, entry)), seq_ids)
         if dead:
-            carrier.bury(self, dead, reason)
+            carrier.dead_letter(self, dead, reason)
 
     # --- what became of them ----------------------------------------------------------------------------
 
-    def buried(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
+    def handed_over(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
         self._forget_targets(seq_ids)
         self.forget(seq_ids, outcome, reason_number(reason))
 
@@ -107,7 +107,7 @@ class Leaving(Grave):
         if not self._queue.deleted and not self._queue.crashed:
             self._queue.backing.ack(seq_ids, outcome, reason)
 
-    def unburied(
+    def refused(
         self,
         dead: Sequence[Dead],
         reason: str,
@@ -128,7 +128,7 @@ class Leaving(Grave):
         if reason == DELIVERY_LIMIT and queue.returns is not None:
             queue.returns.kept(seq_ids)
         if self._again is None:
-            self._again = BuryAgain(self._carry_away, self._expiries, self._clock)
+            self._again = DeadLetterRetry(self._carry_away, self._expiries, self._clock)
         self._again.keep(seq_ids, reason, carrier, rests_ms)
 
     def keep_away(self, over: Sequence[int]) -> None:
@@ -136,7 +136,7 @@ class Leaving(Grave):
         if over and self._queue.dead_letters is not None:
             self._keep(over, DELIVERY_LIMIT, self._queue.dead_letters, 0)
         elif over:
-            self.bury(over, DELIVERY_LIMIT)
+            self.dead_letter(over, DELIVERY_LIMIT)
 
     def give_back(self, seq_ids: Sequence[int]) -> None:
         """Pending messages stay after all, at their positions."""

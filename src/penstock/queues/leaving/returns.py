@@ -113,7 +113,7 @@ class Returns:
                 continue
             (over if is_over else later if is_delayed else back).append(seq_id)
         if over:
-            self._host.bury(over, DELIVERY_LIMIT)
+            self._host.dead_letter(over, DELIVERY_LIMIT)
         if later:
             self._wait(later)
         if self._put_off:

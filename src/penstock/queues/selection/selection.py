@@ -12,7 +12,7 @@ Invariants
      pending in the backing.
   2. `ready_count` and `ready_bytes` are of the shelved ones only; the queue adds what is ready in the backing.
   3. A message keeps its redelivered flag over being shelved: only `returned` sets it.
-  4. A selection never hands out a message that has expired: it buries it (`SelectionHost.bury`).
+  4. A selection never hands out a message that has expired: it dead-letters it (`SelectionHost.dead_letter`).
 
 A crash leaves shelved messages ready, as pending ones are. A selection does not know channels, and does not decide who
 is notified: it answers the consumer manager's questions through the queue.
@@ -32,7 +32,7 @@ class SelectionHost(ABC):
     """The queue, as its selection sees it."""
 
     @abstractmethod
-    def bury(self, seq_ids: Sequence[int], reason: str) -> None:
+    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         """Pending messages leave the queue unread: as dead letters if it has a place for them, else for good."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Selection(ABC):
 
     @abstractmethod
     def expire(self, now_ms: int) -> None:
-        """Bury shelved messages whose time has come, as far as the queue's rule says (head only, or anywhere)."""
+        """Dead-letter shelved messages that have expired, as far as the queue's rule says (head only, or anywhere)."""
 
     @abstractmethod
     def next_expiry_ms(self) -> int:

@@ -4,8 +4,8 @@ What it owns: what must be known of each shelved message to choose it (`Shelved`
 order; how many they are and how large; and, where messages expire anywhere, when each of them does.
 
 Life of the data: `fetch_run` takes a run from the head of the backing, where it is pending from then on; `put` brings
-back one that was delivered. `remove` when it is handed out, taken, buried or dropped: what becomes of it in the backing
-is the caller's matter. Bodies stay in the backing, which may page them out, and are read back by `read`.
+back one that was delivered. `remove` when it is handed out, taken, handed over or dropped: what becomes of it in the
+backing is the caller's matter. Bodies stay in the backing, which may page them out, and are read back by `read`.
 
 Invariants
   1. `items` and `ids` have the same messages, each once.

@@ -84,7 +84,7 @@ class ShelfSelection(Selection):
                 break
             run = self._read(chosen, ack_required, NO_ACTOR if consumer is None else consumer.actor)
         if expired:
-            self._host.bury(expired, EXPIRED)
+            self._host.dead_letter(expired, EXPIRED)
         self._tell()
         return run
 
@@ -340,7 +340,7 @@ class ShelfSelection(Selection):
                 head = self._shelf.first()
         self._expiring_ms = now_ms if len(expired) >= self._looks_max else -1
         if expired:
-            self._host.bury(expired, EXPIRED)
+            self._host.dead_letter(expired, EXPIRED)
         self._tell()
 
     def next_expiry_ms(self) -> int:

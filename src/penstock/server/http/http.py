@@ -1,7 +1,7 @@
-"""The HTTP door of a broker: history, served by uvicorn on the broker's own loop. See docs/decisions/0010.
+"""The HTTP listener of a broker: history, served by uvicorn on the broker's own loop. See docs/decisions/0010.
 
 The socket is bound before uvicorn gets it, so that a port in use is a `StartupError` like any other. Uvicorn is an
-extra (`penstock[http]`) and is imported when a door is opened. It gets no signals and keeps no access log.
+extra (`penstock[http]`) and is imported when one is opened. It gets no signals and keeps no access log.
 
 What this does not do: answer. That is `history.endpoint`, with what `http_answers` asks the broker.
 """
@@ -34,7 +34,7 @@ BACKLOG: Final = 64
 _STARTED_S: Final = 0.01
 
 
-class HttpDoor:
+class HttpListener:
     """Listens for HTTP while the broker runs."""
 
     def __init__(self, config: Config, broker: Broker, guard: LoginGuard, connections_max: int) -> None:

@@ -1,6 +1,6 @@
 """Uvicorn as a broker wants it: without signals, with a limit on connections and on how long they may wait.
 
-Imported only where a door is opened: uvicorn is an extra.
+Imported only where an HTTP listener is opened: uvicorn is an extra.
 
 What this does not do: TLS. Whoever needs it puts a proxy in front.
 """

@@ -10,17 +10,17 @@ from typing import Any
 import psycopg
 
 from penstock import limits
-from penstock.backing.postgres.held import PgHeld
-from penstock.backing.postgres.link import PgDoor, PgLink, unavailable
+from penstock.backing.postgres.link import PgLink, PgQueueLink, unavailable
+from penstock.backing.postgres.reserved import PgReserved
 from penstock.errors import ChannelException, StartupError
 from penstock.pg import install as schemas
 from penstock.pg.statements import Statements
 from penstock.server.postgres.connect import full_conninfo, one_line
 from penstock.server.postgres.connection import PgConnection
-from penstock.server.postgres.door import Run, ServerDoor
 from penstock.server.postgres.listen_connection import PgListenConnection
 from penstock.server.postgres.put_connection import PgPutConnection
 from penstock.server.postgres.questions import Questions
+from penstock.server.postgres.queue_link import Run, ServerQueueLink
 from penstock.server.postgres.work_connection import PgWorkConnection
 
 log = logging.getLogger("penstock.postgres")
@@ -41,11 +41,11 @@ class ServerPgLink(PgLink):
         statements = Statements(schema)
         self._schema = schema
         self._conninfo = full_conninfo(url)
-        self.doors: dict[str, ServerDoor] = {}
+        self.queue_links: dict[str, ServerQueueLink] = {}
         self.puts = PgPutConnection(self._conninfo, statements)
         self.work = PgWorkConnection(self._conninfo, statements)
         self._listening = PgListenConnection(
-            self._conninfo, statements, self.work, lambda: list(self.doors.values()), self.now_s
+            self._conninfo, statements, self.work, lambda: list(self.queue_links.values()), self.now_s
         )
         self.questions = Questions(
             self._conninfo, statements, "question", limits.PG_QUESTIONS_MAX, limits.PG_QUESTION_S, self.down_why
@@ -126,36 +126,36 @@ class ServerPgLink(PgLink):
             each.abandon()
         self.questions.abandon()
         self.removals.abandon()
-        self.doors.clear()
+        self.queue_links.clear()
 
     def _tick(self) -> None:
         self._timer = self.loop.call_later(TICK_S, self._tick)
         self.puts.refuse_old(self.now_s())
-        for door in list(self.doors.values()):
-            door.tick()
+        for queue_link in list(self.queue_links.values()):
+            queue_link.tick()
 
     # --- queues ---------------------------------------------------------------------------------------
 
-    def open(self, name: str, is_new: bool, receiver: PgHeld, run: Run) -> PgDoor:
-        assert name not in self.doors, "a queue is opened once"
+    def open(self, name: str, is_new: bool, receiver: PgReserved, run: Run) -> PgQueueLink:
+        assert name not in self.queue_links, "a queue is opened once"
         if is_new:
             self._require_up(name)
-        door = ServerDoor(self, name, 0, receiver, run)
-        self.doors[name] = door
-        return door
+        queue_link = ServerQueueLink(self, name, 0, receiver, run)
+        self.queue_links[name] = queue_link
+        return queue_link
 
-    def forget(self, door: ServerDoor) -> None:
+    def forget(self, queue_link: ServerQueueLink) -> None:
         """Nothing more is to be done for this queue."""
-        if self.doors.get(door.name) is door:
-            del self.doors[door.name]
-        door.is_closed = True
-        self.puts.forget(door)
-        self.work.forget(door)
+        if self.queue_links.get(queue_link.name) is queue_link:
+            del self.queue_links[queue_link.name]
+        queue_link.is_closed = True
+        self.puts.forget(queue_link)
+        self.work.forget(queue_link)
 
     def drop(self, name: str) -> None:
-        door = self.doors.get(name)
-        if door is not None:
-            door.drop(_dropped)
+        queue_link = self.queue_links.get(name)
+        if queue_link is not None:
+            queue_link.drop(_dropped)
 
 
 def _dropped(error: ChannelException | None) -> None:

@@ -22,7 +22,7 @@ from penstock.server.postgres.connection import Connection, PgConnection
 from penstock.server.postgres.work_connection import PgWorkConnection
 
 if TYPE_CHECKING:
-    from penstock.server.postgres.door import ServerDoor
+    from penstock.server.postgres.queue_link import ServerQueueLink
 
 log = logging.getLogger("penstock.postgres")
 
@@ -44,14 +44,14 @@ class PgListenConnection(PgConnection):
         conninfo: str,
         statements: Statements,
         work: PgWorkConnection,
-        doors: Callable[[], Iterable[ServerDoor]],
+        queue_links: Callable[[], Iterable[ServerQueueLink]],
         now_s: Callable[[], float],
     ) -> None:
         super().__init__(conninfo, statements)
         self._work = work
-        self._doors = doors
+        self._queue_links = queue_links
         self._now_s = now_s
-        self._by_channel: dict[str, ServerDoor] = {}
+        self._by_channel: dict[str, ServerQueueLink] = {}
 
     def lost(self) -> None:
         self._by_channel = {}
@@ -83,52 +83,56 @@ class PgListenConnection(PgConnection):
         await self.rows(connection, "sweep")
 
     async def _listen(self, connection: Connection) -> None:
-        doors = {door.name: door for door in self._doors()}
-        known = {door.name for door in self._by_channel.values()}
-        for channel, door in list(self._by_channel.items()):
-            if doors.get(door.name) is not door:
+        queue_links = {queue_link.name: queue_link for queue_link in self._queue_links()}
+        known = {queue_link.name for queue_link in self._by_channel.values()}
+        for channel, queue_link in list(self._by_channel.items()):
+            if queue_links.get(queue_link.name) is not queue_link:
                 await connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)))
                 del self._by_channel[channel]
-                known.discard(door.name)
-        for name, door in doors.items():
+                known.discard(queue_link.name)
+        for name, queue_link in queue_links.items():
             if name not in known:
-                if not door.channel:
-                    door.channel = (await self.rows(connection, "channel_of", (name,)))[0][0]
-                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(door.channel)))
-                self._by_channel[door.channel] = door
+                if not queue_link.channel:
+                    queue_link.channel = (await self.rows(connection, "channel_of", (name,)))[0][0]
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(queue_link.channel)))
+                self._by_channel[queue_link.channel] = queue_link
                 # What came before is not notified.
-                door.look_now()
+                queue_link.look_now()
 
     def _heard(self, channel: str, number: str) -> None:
         """A message for the one whose number it is, or for all. If he is not here, he is given a moment."""
-        door = self._by_channel.get(channel)
-        if door is None or door.is_closed:
+        queue_link = self._by_channel.get(channel)
+        if queue_link is None or queue_link.is_closed:
             return
-        pause_s = moment_s(number, (str(door.participant.number),))
+        pause_s = moment_s(number, (str(queue_link.participant.number),))
         if not pause_s:
-            door.look_now()
-        elif not door.is_look_planned:
-            door.is_look_planned = True
-            asyncio.get_running_loop().call_later(pause_s, self._look_later, door)
+            queue_link.look_now()
+        elif not queue_link.is_look_planned:
+            queue_link.is_look_planned = True
+            asyncio.get_running_loop().call_later(pause_s, self._look_later, queue_link)
 
-    def _look_later(self, door: ServerDoor) -> None:
-        door.is_look_planned = False
-        if not door.is_closed:
-            door.look_now()
+    def _look_later(self, queue_link: ServerQueueLink) -> None:
+        queue_link.is_look_planned = False
+        if not queue_link.is_closed:
+            queue_link.look_now()
 
     async def _count(self, connection: Connection) -> None:
-        doors = {door.name: door for door in self._doors()}
-        if not doors:
+        queue_links = {queue_link.name: queue_link for queue_link in self._queue_links()}
+        if not queue_links:
             return
-        for name, ready in await self.rows(connection, "ready_counts", (list(doors),)):
-            door = doors[name]
-            door.ready = max(0, ready)
-            if ready > 0 and not door.is_closed:
-                door.look_now()
+        for name, ready in await self.rows(connection, "ready_counts", (list(queue_links),)):
+            queue_link = queue_links[name]
+            queue_link.ready = max(0, ready)
+            if ready > 0 and not queue_link.is_closed:
+                queue_link.look_now()
 
     async def _look_at_heads(self, connection: Connection) -> None:
         """Where consumers wait here, expired messages come into the window by themselves."""
-        idle = {door.name: door for door in self._doors() if door.ready and not door.receiver.is_wanted()}
+        idle = {
+            queue_link.name: queue_link
+            for queue_link in self._queue_links()
+            if queue_link.ready and not queue_link.receiver.is_wanted()
+        }
         if not idle:
             return
         names = [row[0] for row in await self.rows(connection, "heads_expired", (list(idle),))]
@@ -143,6 +147,6 @@ class PgListenConnection(PgConnection):
         numbers = self._work.numbers()
         if numbers:
             for number, is_known in await self.rows(connection, "seen", (list(numbers),)):
-                door = numbers[number]
-                if not is_known and door.participant.number == number and door.participant.is_attached:
-                    self._work.number_lost(door)
+                queue_link = numbers[number]
+                if not is_known and queue_link.participant.number == number and queue_link.participant.is_attached:
+                    self._work.number_lost(queue_link)

@@ -25,7 +25,7 @@ from penstock.server.postgres.connection import Connection, PgConnection
 from penstock.server.postgres.rows import put_parameters
 
 if TYPE_CHECKING:
-    from penstock.server.postgres.door import ServerDoor
+    from penstock.server.postgres.queue_link import ServerQueueLink
 
 log = logging.getLogger("penstock.postgres")
 
@@ -36,10 +36,10 @@ QUEUE_IS_GONE = "42704"
 class PutItem:
     """One publish; without rows it only wants to know when its turn has come."""
 
-    __slots__ = ("answered", "bytes", "done", "door", "rows", "since_s")
+    __slots__ = ("answered", "bytes", "done", "queue_link", "rows", "since_s")
 
-    def __init__(self, door: ServerDoor, rows: Sequence[PutRow], done: PutDone, since_s: float) -> None:
-        self.door = door
+    def __init__(self, queue_link: ServerQueueLink, rows: Sequence[PutRow], done: PutDone, since_s: float) -> None:
+        self.queue_link = queue_link
         self.rows = rows
         self.done = done
         self.since_s = since_s
@@ -62,7 +62,7 @@ class PgPutConnection(PgConnection):
 
     def put(self, item: PutItem) -> None:
         self.waiting_bytes += item.bytes
-        item.door.unsent += item.bytes
+        item.queue_link.unsent += item.bytes
         if item.rows and self.waiting_bytes > limits.PG_OUTBOX_BYTES_MAX:
             self._answer([item], None)
             return
@@ -72,10 +72,10 @@ class PgPutConnection(PgConnection):
     def is_quiet(self) -> bool:
         return not self._waiting and not self._in_flight
 
-    def forget(self, door: ServerDoor) -> None:
+    def forget(self, queue_link: ServerQueueLink) -> None:
         """The queue is deleted: what waits for it is not put any more. Its publishers were told."""
-        gone = [item for item in self._waiting if item.door is door]
-        self._waiting = deque([item for item in self._waiting if item.door is not door])
+        gone = [item for item in self._waiting if item.queue_link is queue_link]
+        self._waiting = deque([item for item in self._waiting if item.queue_link is not queue_link])
         for item in gone:
             self._left(item)
         call_all([partial(item.done, []) for item in gone if not item.rows])
@@ -105,12 +105,12 @@ class PgPutConnection(PgConnection):
     def _batch(self) -> list[PutItem]:
         """What is put next. For a queue that is being dropped nothing is: it would be made again."""
         batch: list[PutItem] = []
-        held_back: list[PutItem] = []
+        postponed: list[PutItem] = []
         rows = size = 0
         while self._waiting:
             item = self._waiting[0]
-            if item.door.is_dropping:
-                held_back.append(self._waiting.popleft())
+            if item.queue_link.is_dropping:
+                postponed.append(self._waiting.popleft())
                 continue
             if batch and (
                 rows + len(item.rows) > limits.PG_BATCH_ROWS_MAX or size + item.bytes > limits.PG_BATCH_BYTES_MAX
@@ -119,13 +119,13 @@ class PgPutConnection(PgConnection):
             rows += len(item.rows)
             size += item.bytes
             batch.append(self._waiting.popleft())
-        self._waiting.extendleft(reversed(held_back))
+        self._waiting.extendleft(reversed(postponed))
         return batch
 
-    def _hold_back(self, batch: list[PutItem]) -> list[PutItem]:
+    def _postpone(self, batch: list[PutItem]) -> list[PutItem]:
         """Have what is for queues that are being dropped wait on; the rest."""
-        self._waiting.extendleft(reversed([item for item in batch if item.door.is_dropping]))
-        return [item for item in batch if not item.door.is_dropping]
+        self._waiting.extendleft(reversed([item for item in batch if item.queue_link.is_dropping]))
+        return [item for item in batch if not item.queue_link.is_dropping]
 
     async def _put(self, connection: Connection, batch: list[PutItem]) -> None:
         ids: list[int] | None
@@ -137,15 +137,15 @@ class PgPutConnection(PgConnection):
             # It was rolled back for certain.
             if error.sqlstate == QUEUE_IS_GONE:
                 for item in batch:
-                    item.door.queue_id = 0
-                self._in_flight = [item for item in self._in_flight if not item.door.is_dropping]
-                batch = self._hold_back(batch)
+                    item.queue_link.queue_id = 0
+                self._in_flight = [item for item in self._in_flight if not item.queue_link.is_dropping]
+                batch = self._postpone(batch)
                 if not batch:
                     return
-            doors = list(dict.fromkeys([item.door for item in batch]))
-            if len(doors) > 1:
-                for door in doors:
-                    await self._put(connection, [item for item in batch if item.door is door])
+            queue_links = list(dict.fromkeys([item.queue_link for item in batch]))
+            if len(queue_links) > 1:
+                for queue_link in queue_links:
+                    await self._put(connection, [item for item in batch if item.queue_link is queue_link])
                 return
             try:
                 ids = await self._send(connection, batch) if error.sqlstate == QUEUE_IS_GONE else None
@@ -154,17 +154,21 @@ class PgPutConnection(PgConnection):
                     raise
                 error, ids = again, None
             if ids is None:
-                log.error("PostgreSQL has refused messages of queue %s: %s", ascii(doors[0].name), one_line(error))
+                log.error(
+                    "PostgreSQL has refused messages of queue %s: %s", ascii(queue_links[0].name), one_line(error)
+                )
         self._answer(batch, ids)
 
     async def _send(self, connection: Connection, batch: list[PutItem]) -> list[int]:
         queue_ids: list[int] = []
         rows: list[PutRow] = []
         for item in batch:
-            if item.rows and not item.door.queue_id:
+            if item.rows and not item.queue_link.queue_id:
                 # Dropped by somebody else, or not looked up since the start: it is made again.
-                item.door.queue_id = (await self.rows(connection, "use_queue", (item.door.name, None)))[0][0]
-            queue_ids.extend([item.door.queue_id] * len(item.rows))
+                item.queue_link.queue_id = (await self.rows(connection, "use_queue", (item.queue_link.name, None)))[0][
+                    0
+                ]
+            queue_ids.extend([item.queue_link.queue_id] * len(item.rows))
             rows.extend(item.rows)
         if not rows:
             return []
@@ -184,7 +188,7 @@ class PgPutConnection(PgConnection):
                     calls.append(partial(item.done, []))
                 else:
                     own = None if ids is None else ids[pos : pos + count]
-                    calls.append(partial(item.door.put_done, item.done, own, count))
+                    calls.append(partial(item.queue_link.put_done, item.done, own, count))
                     if ids is None:
                         self._refused_count += count
             pos += count
@@ -199,4 +203,4 @@ class PgPutConnection(PgConnection):
 
     def _left(self, item: PutItem) -> None:
         self.waiting_bytes -= item.bytes
-        item.door.unsent -= item.bytes
+        item.queue_link.unsent -= item.bytes

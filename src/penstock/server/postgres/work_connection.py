@@ -25,7 +25,7 @@ from penstock.server.postgres.put_connection import QUEUE_IS_GONE
 from penstock.server.postgres.rows import taken_rows
 
 if TYPE_CHECKING:
-    from penstock.server.postgres.door import ServerDoor
+    from penstock.server.postgres.queue_link import ServerQueueLink
 
 log = logging.getLogger("penstock.postgres")
 
@@ -41,40 +41,40 @@ class PgWorkConnection(PgConnection):
     def __init__(self, conninfo: str, statements: Statements) -> None:
         super().__init__(conninfo, statements)
         # Queues with work, in the order of their turn.
-        self._busy: dict[ServerDoor, None] = {}
-        self._at_work: ServerDoor | None = None
+        self._busy: dict[ServerQueueLink, None] = {}
+        self._at_work: ServerQueueLink | None = None
         # What is to be done when this connection has left a queue.
-        self._when_left: dict[ServerDoor, Callable[[], None]] = {}
+        self._when_left: dict[ServerQueueLink, Callable[[], None]] = {}
         # All that have a number, for the loss of the session.
-        self._attached: dict[ServerDoor, None] = {}
+        self._attached: dict[ServerQueueLink, None] = {}
         # Numbers whose locks this session does not need any more.
         self._leaving: list[int] = []
 
-    def add(self, door: ServerDoor) -> None:
-        if not door.is_closed:
-            self._busy[door] = None
+    def add(self, queue_link: ServerQueueLink) -> None:
+        if not queue_link.is_closed:
+            self._busy[queue_link] = None
             self.wake()
 
-    def when_left(self, door: ServerDoor, function: Callable[[], None]) -> None:
+    def when_left(self, queue_link: ServerQueueLink, function: Callable[[], None]) -> None:
         """Call it when nothing is under way here for the queue, which is at once most of the time."""
-        if self._at_work is door:
-            self._when_left[door] = function
+        if self._at_work is queue_link:
+            self._when_left[queue_link] = function
         else:
             function()
 
     def _leave(self) -> None:
-        door, self._at_work = self._at_work, None
-        function = None if door is None else self._when_left.pop(door, None)
+        queue_link, self._at_work = self._at_work, None
+        function = None if queue_link is None else self._when_left.pop(queue_link, None)
         if function is not None:
             function()
 
-    def forget(self, door: ServerDoor) -> None:
+    def forget(self, queue_link: ServerQueueLink) -> None:
         """The queue is gone."""
-        self._busy.pop(door, None)
-        if self._attached.pop(door, door) is None and door.participant.is_attached:
-            self._leaving.append(door.participant.number)
+        self._busy.pop(queue_link, None)
+        if self._attached.pop(queue_link, queue_link) is None and queue_link.participant.is_attached:
+            self._leaving.append(queue_link.participant.number)
             self.wake()
-        door.release_waiting("the queue was deleted")
+        queue_link.release_waiting("the queue was deleted")
 
     def is_quiet(self) -> bool:
         return not self._busy and self._at_work is None
@@ -83,161 +83,175 @@ class PgWorkConnection(PgConnection):
         self._leave()
         # The locks went with the session.
         self._leaving.clear()
-        for door in list(self._attached):
-            door.session_lost()
-            if door.has_work():
-                self._busy[door] = None
+        for queue_link in list(self._attached):
+            queue_link.session_lost()
+            if queue_link.has_work():
+                self._busy[queue_link] = None
 
-    def numbers(self) -> dict[int, ServerDoor]:
+    def numbers(self) -> dict[int, ServerQueueLink]:
         """Of this node, also those whose session is just being made again: they are alive."""
         return {
-            door.participant.number: door for door in self._attached if door.participant.number and not door.is_closed
+            queue_link.participant.number: queue_link
+            for queue_link in self._attached
+            if queue_link.participant.number and not queue_link.is_closed
         }
 
-    def number_lost(self, door: ServerDoor) -> None:
+    def number_lost(self, queue_link: ServerQueueLink) -> None:
         """The database took this node for gone."""
-        log.warning("what this node had reserved of queue %s went to others; it begins anew", ascii(door.name))
-        door.session_lost()
-        self.add(door)
+        log.warning("what this node had reserved of queue %s went to others; it begins anew", ascii(queue_link.name))
+        queue_link.session_lost()
+        self.add(queue_link)
 
     # --- the turn -------------------------------------------------------------------------------------
 
     async def serve(self, connection: Connection) -> None:
         self.wake()
         # Whoever has messages with consumers takes up its number before the grace is over.
-        for door in list(self._attached):
-            self._busy[door] = None
+        for queue_link in list(self._attached):
+            self._busy[queue_link] = None
         while True:
             await self.woken(connection)
             while self._leaving:
                 await self.rows(connection, "detach", (self._leaving.pop(),))
             while self._busy:
-                door = next(iter(self._busy))
-                del self._busy[door]
-                if door.is_closed:
-                    self._attached.pop(door, None)
+                queue_link = next(iter(self._busy))
+                del self._busy[queue_link]
+                if queue_link.is_closed:
+                    self._attached.pop(queue_link, None)
                     continue
-                if door.is_dropping:
+                if queue_link.is_dropping:
                     # It is added again if it stays.
                     continue
-                self._at_work = door
-                await self._serve_door(connection, door)
+                self._at_work = queue_link
+                await self._serve(connection, queue_link)
                 self._leave()
 
-    async def _serve_door(self, connection: Connection, door: ServerDoor) -> None:
+    async def _serve(self, connection: Connection, queue_link: ServerQueueLink) -> None:
         try:
-            if not door.participant.is_attached and door.needs_number():
-                await self._attach(connection, door)
-            if not door.is_closed:
-                await self._settle(connection, door)
-            if door.is_closed:
+            if not queue_link.participant.is_attached and queue_link.needs_number():
+                await self._attach(connection, queue_link)
+            if not queue_link.is_closed:
+                await self._settle(connection, queue_link)
+            if queue_link.is_closed:
                 # Deleted meanwhile. Reserving would make it again.
-                self.forget(door)
+                self.forget(queue_link)
                 return
-            if door.is_closing:
-                await self._detach(connection, door)
+            if queue_link.is_closing:
+                await self._detach(connection, queue_link)
                 return
-            await self._reserve(connection, door)
-            quiet, door.quiet = door.quiet, []
+            await self._reserve(connection, queue_link)
+            quiet, queue_link.quiet = queue_link.quiet, []
             call_all(quiet)
         except psycopg.Error as error:
             if is_session_lost(connection, error):
                 raise
             if error.sqlstate == QUEUE_IS_GONE:
                 # Dropped by somebody else: it is made again when this node attaches to it.
-                door.participant.is_attached = False
-                self.add(door)
+                queue_link.participant.is_attached = False
+                self.add(queue_link)
                 return
-            log.error("PostgreSQL has refused work for queue %s: %s", ascii(door.name), one_line(error))
-            door.release_waiting(one_line(error))
-            asyncio.get_running_loop().call_later(PAUSE_S, self.add, door)
+            log.error("PostgreSQL has refused work for queue %s: %s", ascii(queue_link.name), one_line(error))
+            queue_link.release_waiting(one_line(error))
+            asyncio.get_running_loop().call_later(PAUSE_S, self.add, queue_link)
         else:
-            if door.has_work() and not door.is_purging:
-                self.add(door)
+            if queue_link.has_work() and not queue_link.is_purging:
+                self.add(queue_link)
 
-    async def _attach(self, connection: Connection, door: ServerDoor) -> None:
-        again = door.participant.number
-        number = await self._value(connection, "attach", door.participant.attach_parameters())
+    async def _attach(self, connection: Connection, queue_link: ServerQueueLink) -> None:
+        again = queue_link.participant.number
+        number = await self._value(connection, "attach", queue_link.participant.attach_parameters())
         if again and number == again:
-            await self._give_back_others(connection, door)
+            await self._give_back_others(connection, queue_link)
         elif again:
-            log.warning("queue %s: this node was away for too long, its messages went to others", ascii(door.name))
-            door.seen.clear()
-            door.unseen.clear()
+            log.warning(
+                "queue %s: this node was away for too long, its messages went to others", ascii(queue_link.name)
+            )
+            queue_link.seen.clear()
+            queue_link.unseen.clear()
             # The old number's lock, if this is the session that had it.
             await self.rows(connection, "detach", (again,))
-        door.participant.attached(number)
-        self._attached[door] = None
+        queue_link.participant.attached(number)
+        self._attached[queue_link] = None
 
-    async def _give_back_others(self, connection: Connection, door: ServerDoor) -> None:
+    async def _give_back_others(self, connection: Connection, queue_link: ServerQueueLink) -> None:
         """Give back rows that are reserved for this node and that it does not know of: their answer was lost."""
-        known = [*door.receiver.held_ids(), *door.seen, *door.unseen]
-        for ids in door.finalized.values():
+        known = [*queue_link.receiver.reserved_ids(), *queue_link.seen, *queue_link.unseen]
+        for ids in queue_link.finalized.values():
             known.extend(ids)
-        door.ready += len(await self.rows(connection, "give_back_others", (door.name, known, door.participant.number)))
+        queue_link.ready += len(
+            await self.rows(connection, "give_back_others", (queue_link.name, known, queue_link.participant.number))
+        )
 
-    async def _settle(self, connection: Connection, door: ServerDoor) -> None:
-        while door.finalized:
-            note, ids = next(iter(door.finalized.items()))
+    async def _settle(self, connection: Connection, queue_link: ServerQueueLink) -> None:
+        while queue_link.finalized:
+            note, ids = next(iter(queue_link.finalized.items()))
             some = ids[: limits.PG_SETTLE_IDS_MAX]
-            await self.rows(connection, "finalize_count", (door.name, some, note, door.participant.number))
+            await self.rows(connection, "finalize_count", (queue_link.name, some, note, queue_link.participant.number))
             del ids[: len(some)]
             if not ids:
-                del door.finalized[note]
-        for ids, seen in ((door.seen, True), (door.unseen, False)):
+                del queue_link.finalized[note]
+        for ids, seen in ((queue_link.seen, True), (queue_link.unseen, False)):
             while ids:
                 some = ids[: limits.PG_SETTLE_IDS_MAX]
-                given = await self._value(connection, "requeue_count", (door.name, some, door.participant.number, seen))
+                given = await self._value(
+                    connection, "requeue_count", (queue_link.name, some, queue_link.participant.number, seen)
+                )
                 del ids[: len(some)]
-                door.ready += given
+                queue_link.ready += given
 
-    async def _reserve(self, connection: Connection, door: ServerDoor) -> None:
-        expired, door.expired = door.expired, []
+    async def _reserve(self, connection: Connection, queue_link: ServerQueueLink) -> None:
+        expired, queue_link.expired = queue_link.expired, []
         if expired:
-            found = await self.rows(connection, "reserve_ids", (door.name, expired, door.participant.number))
-            door.rows_came(taken_rows(found), len(expired))
-        await self._reserve_numbers(connection, door)
-        if door.is_purging:
+            found = await self.rows(
+                connection, "reserve_ids", (queue_link.name, expired, queue_link.participant.number)
+            )
+            queue_link.rows_came(taken_rows(found), len(expired))
+        await self._reserve_numbers(connection, queue_link)
+        if queue_link.is_purging:
             # It is added again when that is over.
             return
-        receiver = door.receiver
-        getters, door.getters = door.getters, []
+        receiver = queue_link.receiver
+        getters, queue_link.getters = queue_link.getters, []
         count = len(getters)
-        if door.is_asked and receiver.is_wanted():
+        if queue_link.is_asked and receiver.is_wanted():
             count = max(count, receiver.refill_count())
         elif not getters:
-            door.is_asked = False
+            queue_link.is_asked = False
             return
-        door.is_asked = False
+        queue_link.is_asked = False
         try:
-            parameters = (door.name, count, door.participant.number, receiver.refill_floor())
+            parameters = (queue_link.name, count, queue_link.participant.number, receiver.refill_floor())
             rows = taken_rows(await self.rows(connection, "reserve_rows", parameters))
         except psycopg.Error:
-            door.getters.extend(getters)
+            queue_link.getters.extend(getters)
             raise
-        door.rows_came(rows, count)
+        queue_link.rows_came(rows, count)
         call_all([partial(answered, None) for answered in getters])
         if rows:
-            is_told = door.participant.found(asyncio.get_running_loop().time())
+            is_told = queue_link.participant.found(asyncio.get_running_loop().time())
         else:
-            is_told = receiver.is_wanted() and door.looked_in_vain()
+            is_told = receiver.is_wanted() and queue_link.looked_in_vain()
         if is_told:
-            await self.rows(connection, "set_waiting", (door.participant.number, not rows))
-            door.participant.told_waiting(not rows)
+            await self.rows(connection, "set_waiting", (queue_link.participant.number, not rows))
+            queue_link.participant.told_waiting(not rows)
 
-    async def _reserve_numbers(self, connection: Connection, door: ServerDoor) -> None:
-        numbers, door.numbers = door.numbers, []
-        if numbers and not door.is_purging:
-            door.numbers_came(
-                taken_rows(await self.rows(connection, "reserve_ids", (door.name, numbers, door.participant.number)))
+    async def _reserve_numbers(self, connection: Connection, queue_link: ServerQueueLink) -> None:
+        numbers, queue_link.numbers = queue_link.numbers, []
+        if numbers and not queue_link.is_purging:
+            queue_link.numbers_came(
+                taken_rows(
+                    await self.rows(
+                        connection, "reserve_ids", (queue_link.name, numbers, queue_link.participant.number)
+                    )
+                )
             )
 
-    async def _detach(self, connection: Connection, door: ServerDoor) -> None:
-        if door.participant.number:
-            await self.rows(connection, "detach", (door.participant.number,))
-        door.is_closed = True
-        self._attached.pop(door, None)
-        door.release_waiting("the queue was closed")
+    async def _detach(self, connection: Connection, queue_link: ServerQueueLink) -> None:
+        if queue_link.participant.number:
+            await self.rows(connection, "detach", (queue_link.participant.number,))
+        queue_link.is_closed = True
+        self._attached.pop(queue_link, None)
+        queue_link.release_waiting("the queue was closed")
 
     async def _value(self, connection: Connection, statement: str, parameters: tuple[Any, ...]) -> int:
         return int((await self.rows(connection, statement, parameters))[0][0])

@@ -22,7 +22,7 @@ from penstock.server.channel.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.channel.unacked import Span
 from penstock.server.connection.awaited_answer import AwaitedAnswer
 from penstock.server.settling.span_slices import SpanSlices
-from penstock.server.settling.transaction import ACK, HeldEntries, HeldPublish
+from penstock.server.settling.transaction import ACK, TxEntries, TxPublish
 from penstock.wire import methods
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class AwaitedPut(ConfirmToken):
 class Commit(Settling):
     """One tx.commit."""
 
-    def __init__(self, channel: Channel, publishes: list[HeldPublish], settled: list[tuple[list[Span], int]]) -> None:
+    def __init__(self, channel: Channel, publishes: list[TxPublish], settled: list[tuple[list[Span], int]]) -> None:
         self._channel = channel
         self._connection = channel.connection
         # Its own: the channel may be closed before the last slice.
@@ -118,7 +118,7 @@ class Commit(Settling):
         return not self._publishes and not self._settled and self._spans.is_over()
 
     def begin(self) -> None:
-        targets = [queue for held in self._publishes for queue in _targets(held)]
+        targets = [queue for publish in self._publishes for queue in _targets(publish)]
         sources = [run.queue for spans, _ in self._settled for run, _, _ in spans]
         self._queues = list(dict.fromkeys([*targets, *self._spans.queues(), *sources]))
         for queue in self._queues:
@@ -163,11 +163,11 @@ class Commit(Settling):
     def _do_next(self) -> None:
         try:
             if self._publishes:
-                held = self._publishes.pop()
-                if isinstance(held, HeldEntries):
-                    self._publish_entries(held)
+                publish = self._publishes.pop()
+                if isinstance(publish, TxEntries):
+                    self._publish_entries(publish)
                 else:
-                    route, prepared, bodies = held
+                    route, prepared, bodies = publish
                     prepared.queues = prepared.living_queues()
                     self._publish(route, prepared, bodies)
             elif self._spans.is_over():
@@ -180,14 +180,14 @@ class Commit(Settling):
             # A bug costs the connection its life. The rest is done, as it was before the client sent its commit.
             self._connection.failed()
 
-    def _publish_entries(self, held: HeldEntries) -> None:
-        queues = [queue for queue in held.queues if not queue.deleted]
+    def _publish_entries(self, publish: TxEntries) -> None:
+        queues = [queue for queue in publish.queues if not queue.deleted]
         if not queues or any(queue.intake is not None or queue.backing.IS_REMOTE for queue in queues):
-            for envelope, body, _ in held.entries:
-                self._publish(held.route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
+            for envelope, body, _ in publish.entries:
+                self._publish(publish.route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
             return
         for queue in queues:
-            queue.publish_entries(held.entries, None)
+            queue.publish_entries(publish.entries, None)
         self._connection.feed(queues)
 
     def _publish(self, route: PublishRoute, prepared: Prepared, bodies: list[bytes]) -> None:
@@ -239,5 +239,5 @@ def _both(outcome: Outcome, on_disk: WhenDurable | None, answer: Callable[[bool]
     outcome.then(put)
 
 
-def _targets(held: HeldPublish) -> list[Queue]:
-    return held.queues if isinstance(held, HeldEntries) else held[1].queues
+def _targets(publish: TxPublish) -> list[Queue]:
+    return publish.queues if isinstance(publish, TxEntries) else publish[1].queues

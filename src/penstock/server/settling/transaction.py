@@ -20,7 +20,7 @@ REJECT = 1
 REQUEUE = 2
 
 
-class HeldEntries:
+class TxEntries:
     """Plain messages with envelopes of their own, which all go to the same queues."""
 
     __slots__ = ("entries", "queues", "route")
@@ -32,7 +32,7 @@ class HeldEntries:
 
 
 # Those, or a run of one envelope.
-HeldPublish = HeldEntries | tuple["PublishRoute", "Prepared", list[bytes]]
+TxPublish = TxEntries | tuple["PublishRoute", "Prepared", list[bytes]]
 
 
 class Transaction:
@@ -41,7 +41,7 @@ class Transaction:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         # Routed when they were published; queues that are deleted before the commit drop out.
-        self._publishes: list[HeldPublish] = []
+        self._publishes: list[TxPublish] = []
         self._settled: list[tuple[list[Span], int]] = []
         # Counted by the connection until they are committed or forgotten.
         self._bytes = 0
@@ -58,12 +58,12 @@ class Transaction:
         size += len(entries) * limits.MESSAGE_OVERHEAD_BYTES
         self._channel.connection.count_partial(size)
         self._bytes += size
-        self._publishes.append(HeldEntries(route, queues, entries))
+        self._publishes.append(TxEntries(route, queues, entries))
 
     def settled(self, spans: list[Span], how: int) -> None:
         self._settled.append((spans, how))
 
-    def take(self) -> tuple[list[HeldPublish], list[tuple[list[Span], int]]]:
+    def take(self) -> tuple[list[TxPublish], list[tuple[list[Span], int]]]:
         """What is to be committed; the next transaction begins."""
         self._uncount()
         publishes, self._publishes = self._publishes, []

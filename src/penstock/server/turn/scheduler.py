@@ -75,7 +75,7 @@ class Scheduler:
             self._flush()
             if store is not None:
                 self._flow.check_disk()
-            if self._flow.is_holding():
+            if self._flow.is_throttling():
                 self._flow.release()
             self._after_turn()
             if store is not None:

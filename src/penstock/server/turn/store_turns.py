@@ -72,8 +72,8 @@ class StoreTurns:
         if self._node.alarm != self._alarm:
             self._alarm = self._node.alarm
             log.warning("work in the background: %s", self._alarm or "all is well again")
-        if self._node.holds.warnings is not self._reader_warnings:
-            self._warn_of_readers(self._node.holds.warnings)
+        if self._node.unread.warnings is not self._reader_warnings:
+            self._warn_of_readers(self._node.unread.warnings)
         self._arm()
 
     def _warn_of_readers(self, warnings: dict[str, str]) -> None:

@@ -42,8 +42,8 @@ from penstock.store.queue.stored_queue import NO_SEGMENT, StoredQueue
 from penstock.store.recovery import recovery
 from penstock.store.recovery.recovery import Recovered
 from penstock.store.retention.reader_cursors import log_id, make_log_id
-from penstock.store.retention.reader_holds import ReaderHolds
 from penstock.store.retention.retention import NOTHING, Retention
+from penstock.store.retention.unread_history import UnreadHistory
 from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.message_store import MessageStore
 from penstock.store.shared.shared_stores import SharedStores
@@ -83,8 +83,8 @@ class NodeStore:
         self.checkpointer = Checkpointer(
             files, self.journal, self.syncer, clock, self.registry, random_int, self._take_definitions
         )
-        self.holds = ReaderHolds(files, options.readers_bytes_max)
-        self.retention = Retention(self.journal, clock, self.registry, self.checkpointer, self.holds, options)
+        self.unread = UnreadHistory(files, options.readers_bytes_max)
+        self.retention = Retention(self.journal, clock, self.registry, self.checkpointer, self.unread, options)
         # The whole definitions, in pieces; asked at each checkpoint. Without one those that were recovered are kept.
         self.definitions_source: Callable[[], Iterable[bytes]] | None = None
         self._clock = clock
@@ -209,7 +209,7 @@ class NodeStore:
     @property
     def reader_alarm(self) -> str:
         """Which readers of history have lost events, and what to do, for people; empty when none has."""
-        return "; ".join(self.holds.warnings.values())
+        return "; ".join(self.unread.warnings.values())
 
     @property
     def gathered_bytes(self) -> int:
@@ -339,7 +339,7 @@ class NodeStore:
         elif self.retention.moving != NOTHING:
             self.retention.step(deadline_s)
         elif now - self._checkpoint_s >= self.options.checkpoint_s and (
-            self.retention.held_bytes or self.holds.warnings
+            self.retention.unread_bytes or self.unread.warnings
         ):
             # Nothing has changed here, but readers may have got on.
             self._checkpoint_s = now

@@ -38,13 +38,13 @@ class Reserve:
         self._clock = clock
         self._size_bytes = size_bytes
         self._next_check_s = clock.monotonic_s()
-        self.is_held = False
+        self.is_allocated = False
 
     def release(self) -> bool:
         """The disk is full: give the room up. True when there was some to give."""
-        if not self.is_held:
+        if not self.is_allocated:
             return False
-        self.is_held = False
+        self.is_allocated = False
         self._next_check_s = self._clock.monotonic_s() + _CHECK_EVERY_S
         try:
             self._files.unlink(PATH)
@@ -54,7 +54,7 @@ class Reserve:
 
     def restore(self) -> None:
         """Set the room aside again when there is enough. Cheap to call at each turn."""
-        if self.is_held or self._size_bytes == 0:
+        if self.is_allocated or self._size_bytes == 0:
             return
         now = self._clock.monotonic_s()
         if now < self._next_check_s:
@@ -73,7 +73,7 @@ class Reserve:
         except OSError:
             self._give_back_part()
             return
-        self.is_held = True
+        self.is_allocated = True
 
     def _give_back_part(self) -> None:
         try:

@@ -2,14 +2,15 @@
 
 Words: a segment is *history* when the newest checkpoint no longer replays it. History is kept up to a size and an age,
 because people and programs read it. A segment is *needed* while a kept checkpoint replays it or refers to a body in it.
-It is *held* while it is out of retention, is not needed, and a named reader has not read it (`reader_holds`).
+It is kept as *unread* while it is out of retention, is not needed, and a named reader has not read it
+(`unread_history`).
 
 What it owns: the decision, after each checkpoint, which segments to remove; and moving the bodies home that keep old
 segments alive, out of as many segments as are worth it.
 
 Life of a segment: written; history; out of retention; when only few of its bytes and of those before it are alive, or
 the journal has grown far beyond what is alive, its live bodies are copied to the stores of their queues (`moving`); two
-checkpoints later nobody needs it; held, until all readers have read it; removed.
+checkpoints later nobody needs it; unread, until all readers have read it; removed.
 
 Invariants
   1. Segments are removed from the oldest on, without holes.
@@ -17,8 +18,8 @@ Invariants
      fewer than two nothing goes.
   3. The newest segment is never history.
   4. Bodies are moved in slices. A move that fails is given up, and decided anew after the next checkpoint.
-  5. A segment that a reader holds goes only when all that are held take more than `readers_bytes_max`, or the disk is
-     low. Held segments do not keep bodies of queues from moving, and do not ask for checkpoints.
+  5. An unread segment goes only when all that are unread take more than `readers_bytes_max`, or the disk is
+     low. Unread segments do not keep bodies of queues from moving, and do not ask for checkpoints.
 
 A crash leaves a segment that could have gone; the checkpoints after the start decide again. Bodies that were copied and
 not published with a checkpoint are garbage in the queue's store, and are copied again. It does not read cursors, and
@@ -38,7 +39,7 @@ from penstock.store.node.options import StoreOptions
 from penstock.store.node.queue_registry import QueueRegistry
 from penstock.store.queue.stored_queue import NO_SEGMENT, StoredQueue
 from penstock.store.retention.reader_cursors import LSN_MAX
-from penstock.store.retention.reader_holds import ReaderHolds
+from penstock.store.retention.unread_history import UnreadHistory
 
 log: Final = logging.getLogger("penstock.store")
 
@@ -59,7 +60,7 @@ class Retention:
         clock: Clock,
         registry: QueueRegistry,
         checkpointer: Checkpointer,
-        holds: ReaderHolds,
+        unread: UnreadHistory,
         options: StoreOptions,
     ) -> None:
         # The newest of the segments that bodies are moved out of: of this one and of all before it.
@@ -71,14 +72,14 @@ class Retention:
         # Why the last move was given up, or a segment could not be removed; empty when nothing went wrong.
         self.failure = ""
         # Size of the segments that are there for readers alone.
-        self.held_bytes = 0
-        # Size of those that are out of retention, not held, and still there.
+        self.unread_bytes = 0
+        # Size of those that are out of retention, read, and still there.
         self.excess_bytes = 0
         self._journal = journal
         self._clock = clock
         self._registry = registry
         self._checkpointer = checkpointer
-        self._holds = holds
+        self._unread = unread
         self._options = options
         self._sizes: dict[int, int] = {}
         self._begun_ms: dict[int, int] = {}
@@ -125,26 +126,26 @@ class Retention:
     # --- removing -----------------------------------------------------------------------------------------
 
     def _remove(self) -> list[int]:
-        """Remove what nobody needs and nobody wants to keep; return what history is left that is not held."""
+        """Remove what nobody needs and nobody wants to keep; return what history is left that is not unread."""
         kept = self._checkpointer.kept
         segments = self._journal.segments.numbers()
         # Replay may begin behind the newest one, when the next batch is to begin a segment.
         end = min(kept[-1].replay_segment, self._journal.named_segment())
         history = [number for number in segments if number < end]
         out = self._count_out(history)
-        self._holds.look(self.disk_is_low)
+        self._unread.look(self.disk_is_low)
         if len(kept) < KEPT:
             self.wants_checkpoint = out > 0
             return history
         needed = min([min(header.replay_segment, header.needed_segment) for header in kept])
         free = len([number for number in history[:out] if number < needed])
-        gone = self._count_not_held(segments, free)
+        gone = self._count_read(segments, free)
         for number in history[:gone]:
             self._journal.remove_segment(number)
             self._sizes.pop(number, None)
             self._begun_ms.pop(number, None)
             self._first_lsns.pop(number, None)
-        self._holds.removed(min(self._first_lsn(segments, gone), self._journal.next_lsn))
+        self._unread.removed(min(self._first_lsn(segments, gone), self._journal.next_lsn))
         return history[free:]
 
     def _count_out(self, history: list[int]) -> int:
@@ -162,15 +163,15 @@ class Retention:
             out += 1
         return out
 
-    def _count_not_held(self, segments: list[int], free: int) -> int:
-        """How many of the first `free` segments go: no reader holds them, or readers hold more than they may."""
-        self.held_bytes = sum([self._size(number) for number in segments[:free]])
+    def _count_read(self, segments: list[int], free: int) -> int:
+        """How many of the first `free` segments go: no reader needs them, or unread ones take more than they may."""
+        self.unread_bytes = sum([self._size(number) for number in segments[:free]])
         gone = 0
         while gone < free:
-            is_held = self._holds.holds(self._first_lsn(segments, gone + 1))
-            if is_held and self.held_bytes <= self._options.readers_bytes_max and not self.disk_is_low:
+            is_unread = self._unread.is_unread(self._first_lsn(segments, gone + 1))
+            if is_unread and self.unread_bytes <= self._options.readers_bytes_max and not self.disk_is_low:
                 break
-            self.held_bytes -= self._size(segments[gone])
+            self.unread_bytes -= self._size(segments[gone])
             gone += 1
         return gone
 

@@ -457,8 +457,8 @@ class MessageStore:
     def check_invariants(self) -> None:
         self._bodies.check_invariants()
         for file in self._bodies.files.values():
-            held = [address for address in self._buffer if address >> 32 == file.number]
-            assert file.unwritten == len(held), "3: unwritten records"
+            unwritten = [address for address in self._buffer if address >> 32 == file.number]
+            assert file.unwritten == len(unwritten), "3: unwritten records"
         sizes = {address: _size(*record) for address, record in self._buffer.items()}
         assert self._buffer_bytes == sum(sizes.values()), "bytes of the buffer"
         assert self._slicing_bytes == sum([sizes[address] for address in self._slicing]), "bytes in slices"

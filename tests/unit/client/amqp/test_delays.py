@@ -12,11 +12,11 @@ from penstock.wire import methods
 
 
 def climb(steps: int) -> int:
-    """The milliseconds that a message spends on a ladder with all rungs, by what is declared and bound."""
-    declared = delays.declarations(delays.RUNGS - 1, -1)
+    """The milliseconds that a message spends on a ladder with all levels, by what is declared and bound."""
+    declared = delays.declarations(delays.LEVELS - 1, -1)
     queues = {one.queue: one for one in declared if isinstance(one, methods.QueueDeclare)}
     headers = delays.bits_of(steps)
-    exchange = delays.rung_name(delays.top_rung(steps))
+    exchange = delays.level_name(delays.top_level(steps))
     waited_ms = 0
     while exchange != delays.OUT:
         matching: list[methods.QueueBind | methods.ExchangeBind] = []
@@ -28,7 +28,7 @@ def climb(steps: int) -> int:
                 assert isinstance(one, methods.QueueBind | methods.ExchangeBind)
                 if all(headers.get(name) == value for name, value in one.arguments.items() if name != "x-match"):
                     matching.append(one)
-        assert len(matching) == 1, "each rung has exactly one way on"
+        assert len(matching) == 1, "each level has exactly one way on"
         found = matching[0]
         if isinstance(found, methods.ExchangeBind):
             exchange = found.destination
@@ -71,7 +71,7 @@ def test_only_the_rungs_that_are_missing_are_made() -> None:
 
 def test_a_rung_is_made_after_the_one_below_it() -> None:
     made: set[str] = set()
-    for one in delays.declarations(delays.RUNGS - 1, -1):
+    for one in delays.declarations(delays.LEVELS - 1, -1):
         if isinstance(one, methods.ExchangeDeclare):
             made.add(one.exchange)
         elif isinstance(one, methods.QueueDeclare):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.client.aio.driver import AsyncConsumerDriver, ConsumerOptions
 from penstock.client.aio.postgres.link import AsyncPgLink
-from penstock.client.aio.postgres.nap import AsyncPgNap
+from penstock.client.aio.postgres.listener import AsyncPgListener
 from penstock.client.aio.waiting import Lock, monotonic, to_the_end
 from penstock.client.errors import ClientError, Closed, NotReserved
 from penstock.client.message import Message
@@ -75,9 +75,9 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             return []
         if await self.begin_to_wait():
             messages = await self._look(count)
-        nap = AsyncPgNap(self._link, [self.queue], self._participant.empty_since_s or 0.0)
+        listener = AsyncPgListener(self._link, [self.queue], self._participant.empty_since_s or 0.0)
         while not messages and monotonic() < deadline_s:
-            if await nap.take(min(deadline_s, self._floor.walk_at_s), [self.number]):
+            if await listener.wait(min(deadline_s, self._floor.walk_at_s), [self.number]):
                 self._floor.look_at_all()
             # Meanwhile somebody may have closed us, or we had to attach anew.
             await self.begin_to_wait()

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from penstock.client.aio.driver import AsyncConsumerDriver, AsyncDriver, AsyncProducerDriver, ConsumerOptions
 from penstock.client.aio.postgres.consumer import AsyncPgConsumer
 from penstock.client.aio.postgres.link import AsyncPgLink
-from penstock.client.aio.postgres.nap import AsyncPgNap
+from penstock.client.aio.postgres.listener import AsyncPgListener
 from penstock.client.aio.postgres.producer import AsyncPgProducer
 from penstock.client.aio.waiting import in_thread, monotonic
 from penstock.client.errors import NotSupported, SetupMissing
@@ -116,11 +116,11 @@ class AsyncPgDriver(AsyncDriver):
         for consumer in waiting:
             await consumer.begin_to_wait()
         await self._hear([consumer.channel for consumer in waiting])
-        nap = AsyncPgNap(self._listening, queues, monotonic())
+        listener = AsyncPgListener(self._listening, queues, monotonic())
         while not await self._listening.value("any_ready", (queues,)) and monotonic() < deadline_s:
             for consumer in waiting:
                 await consumer.sweep_if_due()
-            await nap.take(deadline_s, [consumer.number for consumer in waiting])
+            await listener.wait(deadline_s, [consumer.number for consumer in waiting])
 
     async def _hear(self, channels: Sequence[str]) -> None:
         await self._listening.connect()

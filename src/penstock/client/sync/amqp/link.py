@@ -25,7 +25,7 @@ NO_ROUTE = 312
 NOT_FOUND = 404
 # What a declaration is refused with where the queue is there already, or may be.
 NOT_MADE = (403, 405, 406)
-NO_RUNG = -1
+NO_LEVEL = -1
 
 
 class Link:
@@ -41,7 +41,7 @@ class Link:
         self._control: Channel | None = None
         self._publishing: Channel | None = None
         self._known: set[str] = set()
-        self._rungs = NO_RUNG
+        self._levels = NO_LEVEL
 
     def wire(self) -> Wire:
         """The connection, made anew if the last one is lost."""
@@ -55,7 +55,7 @@ class Link:
                 wire.drop()
             self._control = self._publishing = None
             self._known.clear()
-            self._rungs = NO_RUNG
+            self._levels = NO_LEVEL
             self._wire = None
             self._wire = Wire.connect(self._address)
             return self._wire
@@ -110,7 +110,7 @@ class Link:
         """
         queue = messages[0].queue
         try:
-            self._build_ladder(queue, max(delays.top_rung(message.steps) for message in messages))
+            self._declare_levels(queue, max(delays.top_level(message.steps) for message in messages))
             self._publish(messages)
         except Refused as refusal:
             if refusal.reply_code in (NO_ROUTE, NOT_FOUND):
@@ -123,7 +123,7 @@ class Link:
         answers = []
         unsent_bytes = 0
         for message in messages:
-            exchange = delays.rung_name(delays.top_rung(message.steps)) if message.steps else ""
+            exchange = delays.level_name(delays.top_level(message.steps)) if message.steps else ""
             properties = encode_properties(message.properties)
             message_id = message.properties.message_id or ""
             answers.append(channel.publish(exchange, message.queue, properties, message.body, message_id))
@@ -156,16 +156,16 @@ class Link:
                 self._publishing = wire.open_channel(confirms=True)
             return wire, self._publishing
 
-    def _build_ladder(self, queue: str, top: int) -> None:
-        """Make the rungs up to this one, once for a connection; and each time the way from them to the queue."""
+    def _declare_levels(self, queue: str, top: int) -> None:
+        """Make the levels up to this one, once for a connection; and each time the way from them to the queue."""
         if top < 0:
             return
         with self._controlling:
             wire = self.wire()
             channel = self._control_channel(wire)
-            if top > self._rungs:
-                for method in delays.declarations(top, self._rungs):
+            if top > self._levels:
+                for method in delays.declarations(top, self._levels):
                     channel.send(method)
-                wire.settle([channel.call(methods.QueueDeclare(delays.rung_name(top), passive=True))])
-                self._rungs = top
+                wire.settle([channel.call(methods.QueueDeclare(delays.level_name(top), passive=True))])
+                self._levels = top
             wire.settle([channel.call(delays.way_to(queue))])

@@ -17,7 +17,7 @@ from penstock.client.pg_errors import NotAttached
 from penstock.client.pg_rows import EXPIRED_COLUMN, finalized, id_array, reserved
 from penstock.client.sync.driver import ConsumerDriver, ConsumerOptions
 from penstock.client.sync.postgres.link import PgLink
-from penstock.client.sync.postgres.nap import PgNap
+from penstock.client.sync.postgres.listener import PgListener
 from penstock.client.sync.waiting import Lock, monotonic, to_the_end
 from penstock.pg.floor import Floor, RecentLooks
 from penstock.pg.participant import SWEEP_S, Chore, Participant
@@ -76,9 +76,9 @@ class PgConsumer(ConsumerDriver):
             return []
         if self.begin_to_wait():
             messages = self._look(count)
-        nap = PgNap(self._link, [self.queue], self._participant.empty_since_s or 0.0)
+        listener = PgListener(self._link, [self.queue], self._participant.empty_since_s or 0.0)
         while not messages and monotonic() < deadline_s:
-            if nap.take(min(deadline_s, self._floor.walk_at_s), [self.number]):
+            if listener.wait(min(deadline_s, self._floor.walk_at_s), [self.number]):
                 self._floor.look_at_all()
             # Meanwhile somebody may have closed us, or we had to attach anew.
             self.begin_to_wait()

@@ -19,7 +19,7 @@ from penstock.client.pg_setup import install_schema, newest_version
 from penstock.client.sync.driver import ConsumerDriver, ConsumerOptions, Driver, ProducerDriver
 from penstock.client.sync.postgres.consumer import PgConsumer
 from penstock.client.sync.postgres.link import PgLink
-from penstock.client.sync.postgres.nap import PgNap
+from penstock.client.sync.postgres.listener import PgListener
 from penstock.client.sync.postgres.producer import PgProducer
 from penstock.client.sync.waiting import in_thread, monotonic
 from penstock.pg.sessions import url_options
@@ -117,11 +117,11 @@ class PgDriver(Driver):
         for consumer in waiting:
             consumer.begin_to_wait()
         self._hear([consumer.channel for consumer in waiting])
-        nap = PgNap(self._listening, queues, monotonic())
+        listener = PgListener(self._listening, queues, monotonic())
         while not self._listening.value("any_ready", (queues,)) and monotonic() < deadline_s:
             for consumer in waiting:
                 consumer.sweep_if_due()
-            nap.take(deadline_s, [consumer.number for consumer in waiting])
+            listener.wait(deadline_s, [consumer.number for consumer in waiting])
 
     def _hear(self, channels: Sequence[str]) -> None:
         self._listening.connect()

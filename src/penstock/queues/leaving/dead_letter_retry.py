@@ -36,7 +36,7 @@ SLICE_MS: Final = 100
 Carry = Callable[[Sequence[int], str, DeadLetters], None]
 
 
-class BuryAgain(Expiring):
+class DeadLetterRetry(Expiring):
     """What one queue could not get rid of."""
 
     def __init__(self, carry: Carry, expiries: ExpirySchedule, clock: Clock) -> None:

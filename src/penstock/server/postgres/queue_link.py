@@ -1,7 +1,7 @@
-"""One queue's door to PostgreSQL, on the broker's loop: what is to be done for it, and what is known of it.
+"""One queue's link to PostgreSQL, on the broker's loop: what is to be done for the queue, and what is known of it.
 
-The door gathers; the connections do. Posted settling stays here until the database has answered, so that a lost
-connection loses none of it. Everything that a receiver is told goes through `run`, into the queue's own context.
+The link gathers work, and the connections do it. Posted settling stays here until the database has answered, so that a
+lost connection loses none of it. Everything that a receiver is told goes through `run`, into the queue's own context.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.backing.backing_queue import Answered, Purged
-from penstock.backing.postgres.held import PgHeld
-from penstock.backing.postgres.link import Looked, PgDoor, PutDone, PutRow, TakenRow, unavailable
+from penstock.backing.postgres.link import Looked, PgQueueLink, PutDone, PutRow, TakenRow, unavailable
+from penstock.backing.postgres.reserved import PgReserved
 from penstock.call_all import call_all
 from penstock.errors import ChannelException
 from penstock.pg.participant import Participant
@@ -32,10 +32,10 @@ GRACE_S = 5.0
 SAYS_AFTER_S = 0.02
 
 
-class ServerDoor(PgDoor):
+class ServerQueueLink(PgQueueLink):
     """One queue in the database, seen from this node."""
 
-    def __init__(self, link: ServerPgLink, name: str, queue_id: int, receiver: PgHeld, run: Run) -> None:
+    def __init__(self, link: ServerPgLink, name: str, queue_id: int, receiver: PgReserved, run: Run) -> None:
         self._link = link
         self.name = name
         # 0: not known.

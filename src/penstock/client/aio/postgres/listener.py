@@ -1,7 +1,7 @@
-"""One wait on a connection that listens: the naps between looks.
+"""Waits on a connection that listens, between two looks at the queues.
 
-A nap ends with a notification, when it is time for the next look, when a message falls due, or at the deadline. What is
-due comes back here, too: scheduled messages become ready, and those whose lease has run out.
+A wait ends with a notification, when it is time for the next look, when a message falls due, or at the deadline. Due
+messages are made ready here, too: scheduled ones, and those whose lease has run out.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SECONDS_FOR_OTHERS: Final = 0.05
 SECONDS_BETWEEN_QUESTIONS: Final = 0.05
 
 
-class AsyncPgNap:
-    """Waits for messages of some queues; whoever naps looks for them afterwards."""
+class AsyncPgListener:
+    """Waits for messages of some queues; the caller looks for them afterwards."""
 
     def __init__(self, link: AsyncPgLink, queues: list[str], since_s: float) -> None:
         self._link = link
@@ -31,8 +31,8 @@ class AsyncPgNap:
         self._asked_at_s = 0.0
         self._ask_at_s = 0.0
 
-    async def take(self, deadline_s: float, names: Collection[str]) -> bool:
-        """Nap once; whether messages that had been somewhere else have become ready. `names`: who naps, as in pause."""
+    async def wait(self, deadline_s: float, names: Collection[str]) -> bool:
+        """Wait once; return whether messages became ready. `names`: the waiting consumers, as in pause."""
         now_s = monotonic()
         if now_s >= self._ask_at_s:
             due_s = await self._link.value("due", (self._queues,))

@@ -1,4 +1,4 @@
-"""Each job is one command behind two doors: `penstock pipeline JOB`, and its file, which spark-submit runs."""
+"""Each job is one command with two ways in: `penstock pipeline JOB`, and its file, which spark-submit runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.jobs.command.job import Job
 JOBS = Path(jobs.__path__[0])
 COMMANDS = sorted(pipeline.commands)
 WITH_SPARK = [name for name, job in pipeline.commands.items() if "master" in {each.name for each in job.params}]
-# Asks both doors for help where neither Spark nor what it needs can be imported, and says what was imported.
+# Asks both ways for help where neither Spark nor what it needs can be imported, and says what was imported.
 NO_EXTRAS = """
 import contextlib, io, json, runpy, sys
 
@@ -86,12 +86,12 @@ def test_the_file_of_a_job_runs_it_and_its_exit_code_is_the_answer(tmp_path: Pat
     from penstock.pipeline.lake.opening import Lake
 
     Lake(tmp_path / "lake", "parquet")
-    doors = ([sys.executable, "-m", "penstock", "pipeline", "status"], [sys.executable, str(JOBS / "status.py")])
+    ways = ([sys.executable, "-m", "penstock", "pipeline", "status"], [sys.executable, str(JOBS / "status.py")])
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
 
-    def run(door: list[str], *arguments: str) -> tuple[int, str, str]:
+    def run(way: list[str], *arguments: str) -> tuple[int, str, str]:
         # Not in the repository: the file finds the package by itself.
-        done = subprocess.run([*door, *arguments], env=variables, cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run([*way, *arguments], env=variables, cwd=tmp_path, capture_output=True, text=True)
         return done.returncode, done.stdout, done.stderr
 
     for arguments in (
@@ -100,13 +100,13 @@ def test_the_file_of_a_job_runs_it_and_its_exit_code_is_the_answer(tmp_path: Pat
         ("--lake", "lake", "--source", "nowhere", "--json"),
         ("--lake", "nowhere"),
     ):
-        by_command, by_file = (run(door, *arguments) for door in doors)
+        by_command, by_file = (run(way, *arguments) for way in ways)
         assert by_command == by_file
-    assert run(doors[1], "--lake", "lake")[0] == 0
-    assert run(doors[1], "--lake", "lake", "--source", "nowhere")[0] == 1
-    code, out, err = run(doors[1], "--lake", "nowhere")
+    assert run(ways[1], "--lake", "lake")[0] == 0
+    assert run(ways[1], "--lake", "lake", "--source", "nowhere")[0] == 1
+    code, out, err = run(ways[1], "--lake", "nowhere")
     assert (code, out, len(err.splitlines())) == (1, "", 1)
-    assert run(doors[1], "--nonsense")[0] == 2
+    assert run(ways[1], "--nonsense")[0] == 2
 
 
 @pytest.mark.parametrize("name", WITH_SPARK)

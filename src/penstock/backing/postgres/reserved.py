@@ -1,6 +1,6 @@
 """What a node holds of a queue in PostgreSQL: the window, and the messages that its consumers have.
 
-Owns: both, how far the window reaches, and how much is reserved at once. It is the queue's end of the door.
+Owns: both, how far the window reaches, and how much is reserved at once. It is the queue's end of the link.
 
 Life of a message: `rows_came` -> window -> `fetch` -> pending -> `ack`, or `requeue` back into the window. What is
 left of a window from which nobody has taken anything for a second, or that lasts for longer than two, goes back to the
@@ -15,7 +15,7 @@ What was asked for by number stands beside the window, since it need not be the 
 again; it goes back like a window that nobody takes from.
 
 Invariants
-  1. A message is in the window, or beside it, or pending, or not held.
+  1. A message is in the window, or beside it, or pending, or not reserved.
   2. Nothing that is ready in the database has an id up to `reach`, as far as this node can know: the window is the
      front of the queue. What comes back from a consumer and stands behind it goes to the database.
   3. `pending_bytes` is the sum of the pending payloads.
@@ -31,7 +31,7 @@ from typing import Final, final
 
 from penstock import limits
 from penstock.backing.postgres.envelopes import PgEnvelopes
-from penstock.backing.postgres.link import PgDoor, TakenRow
+from penstock.backing.postgres.link import PgQueueLink, TakenRow
 from penstock.backing.postgres.looks import PgLooks
 from penstock.backing.postgres.past import PgPast
 from penstock.backing.postgres.window import PgWindow
@@ -47,12 +47,12 @@ LAST_S: Final = 2.0
 
 
 @final
-class PgHeld:
+class PgReserved:
     """Of one queue, on one node."""
 
     def __init__(self, envelopes: PgEnvelopes, clock: Clock) -> None:
         # Set by who makes it, before anything else happens.
-        self.door: PgDoor
+        self.queue_link: PgQueueLink
         self._envelopes = envelopes
         self._clock = clock
         # None: always wanted.
@@ -82,7 +82,7 @@ class PgHeld:
         self._came_count = 0
         self._taken_count = 0
 
-    # --- the door -----------------------------------------------------------------------------------
+    # --- the link -----------------------------------------------------------------------------------
 
     def has_room(self) -> bool:
         return len(self.pending) < limits.PG_PENDING_MESSAGES_MAX and self.pending_bytes < limits.PG_PENDING_BYTES_MAX
@@ -167,7 +167,7 @@ class PgHeld:
         self.is_browser_waiting = False
         self.arrived_count += 1
 
-    def held_ids(self) -> list[int]:
+    def reserved_ids(self) -> list[int]:
         """Ids of all rows that the queue believes to be reserved for it."""
         return [*self.pending, *self._numbered, *[seq_id for seq_id, _, _ in self.window.items()]]
 
@@ -192,13 +192,13 @@ class PgHeld:
         self._came_count = self._taken_count = 0
         self.past.forget(unseen)
         self.past.forget(seen)
-        self.door.give_back(unseen, False)
-        self.door.give_back(seen, True)
+        self.queue_link.give_back(unseen, False)
+        self.queue_link.give_back(seen, True)
         self._give_numbered_back()
 
     def _give_numbered_back(self) -> None:
         self.past.forget(list(self._numbered))
-        self.door.give_back(list(self._numbered), False)
+        self.queue_link.give_back(list(self._numbered), False)
         self._numbered.clear()
 
     def forget_all(self) -> None:
@@ -216,7 +216,7 @@ class PgHeld:
         if not self.has_room():
             return False
         if self._is_low():
-            self.door.ask()
+            self.queue_link.ask()
         return len(self.window) > 0
 
     def fetch(self, count_max: int, bytes_max: int, ack_required: bool, note: str | None = None) -> Run | None:
@@ -232,7 +232,7 @@ class PgHeld:
             self._keep(taken)
         else:
             self.past.forget(range(run.first_seq_id, run.first_seq_id + len(taken)))
-            self.door.finalize([seq_id for seq_id, _ in taken], note)
+            self.queue_link.finalize([seq_id for seq_id, _ in taken], note)
         return run
 
     def _took(self, count: int) -> None:
@@ -250,7 +250,7 @@ class PgHeld:
                 elsewhere.append(seq_id)
         missing = [seq_id for seq_id in elsewhere if seq_id not in self._numbered]
         if missing and self.has_room():
-            self.door.take(missing)
+            self.queue_link.take(missing)
         for seq_id in elsewhere:
             entry = self._numbered.pop(seq_id, None)
             if entry is not None:
@@ -277,7 +277,7 @@ class PgHeld:
                 size += len(entry[1]) - 1
         self.pending_bytes -= size
         if not had_room and self.has_room():
-            self.door.ask()
+            self.queue_link.ask()
             # What stands in the window can be handed out again.
             self.arrived_count += len(self.window)
         return released
@@ -288,7 +288,7 @@ class PgHeld:
             self.past.returned([seq_id for seq_id, _ in released])
         behind = [seq_id for seq_id, _ in released if seq_id > self._reach]
         self.past.forget(behind)
-        self.door.give_back(behind, True)
+        self.queue_link.give_back(behind, True)
         for seq_id, entry in released:
             if seq_id <= self._reach:
                 self.window.add(seq_id, entry, True, True)

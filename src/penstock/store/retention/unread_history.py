@@ -1,20 +1,14 @@
-"""What the readers of history need, and which of them came too late: the readers' side of retention.
+"""Which segments the readers of history have not read, and which readers came too late.
 
-Words: a reader *holds* a segment that has events at or behind its cursor. It has *lapsed* when events were removed that
-it had not read.
-
-What it owns: the cursors as they were after the last checkpoint, and the list of those who lapsed, with the number of
-events that each has lost.
-
-Life of the data: `look` reads the cursors again; `holds` answers for one segment after the other; `removed` compares
-the cursors with the oldest event that is left. A reader that moves its cursor beyond that event is off the list.
+A segment is *unread* when it has events at or behind the cursor of a reader. A reader has *lapsed* when events were
+removed that it had not read. `look` reads the cursors again after each checkpoint; `is_unread` answers for one segment
+after the other; `removed` compares the cursors with the oldest event that is left. A reader that moves its cursor
+beyond that event is off the list of those that lapsed.
 
 Invariants
-  1. What it says comes from the disk alone: after a restart the same readers have lapsed.
-  2. Whoever has not read an event holds its segment. Only `Retention` may decide against a reader.
-  3. The slowest reader decides: who has got further needs nothing that the slowest does not need.
-
-A crash leaves nothing of it. It removes nothing, and does not know sizes.
+  1. Everything here comes from the disk: after a restart the same readers have lapsed.
+  2. A segment with an event that some reader has not read is unread. Only `Retention` may decide against a reader.
+  3. The slowest reader decides: the others need nothing that it does not need.
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ _MIB: Final = 1 << 20
 
 
 @final
-class ReaderHolds:
+class UnreadHistory:
     """Who has read how far, seen from retention."""
 
     def __init__(self, files: Files, bytes_max: int) -> None:
@@ -55,7 +49,7 @@ class ReaderHolds:
             self._cursors = []
         self._slowest_lsn = min([cursor.lsn for cursor in self._cursors], default=_NOBODY)
 
-    def holds(self, next_lsn: int) -> bool:
+    def is_unread(self, next_lsn: int) -> bool:
         """Whether a reader needs a segment whose last event is right before `next_lsn`."""
         return self._slowest_lsn != _NOBODY and self._slowest_lsn < next_lsn
 
