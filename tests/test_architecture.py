@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is true: its arrows are those of the import table, and whatever it names is there."""
+"""ARCHITECTURE.md and docs/glossary.md are true: the arrows are those of the import table, and every name resolves."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.tidy_rules import ROOT, source_files
 
 PACKAGE = ROOT / "src/penstock"
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 MAP = PAGE.partition("## 2. Map")[2].partition("\n## ")[0]
 # Folders of a data folder, which are nobody's source.
 ON_DISK = ("readers/", "lost+found")
@@ -23,7 +24,9 @@ PATH = re.compile(r"[\w*./-]+(?:/[\w*.-]*|\.py|\.md)")
 
 
 def named(pattern: re.Pattern[str]) -> list[str]:
-    return sorted({token for token in re.findall(r"`([^`\n]+)`", PAGE) if pattern.fullmatch(token)})
+    """Every name of that form on the two pages."""
+    tokens = re.findall(r"`([^`\n]+)`", f"{PAGE}\n{GLOSSARY}")
+    return sorted({token for token in tokens if pattern.fullmatch(token)})
 
 
 def arrows() -> dict[str, list[str]]:
@@ -128,6 +131,19 @@ def test_a_name_on_the_page_is_in_the_source(name: str) -> None:
         assert any(base.joinpath(name).exists() for base in (ROOT, PACKAGE)), f"there is no file {name}"
     else:
         assert is_there(name), f"there is no {name}"
+
+
+def words_and_places() -> list[tuple[str, str]]:
+    """Each row of the glossary: the word, and what its last column says."""
+    rows = [line.strip("| ").split(" | ") for line in GLOSSARY.splitlines() if line.startswith("| ")]
+    return [(row[0], row[-1]) for row in rows if row[0] != "word"]
+
+
+def test_every_word_of_the_glossary_is_there_once_and_has_a_place() -> None:
+    rows = words_and_places()
+    assert len(rows) > 50, "there is nothing to check: the rule looks in the wrong place"
+    assert len({word for word, _ in rows}) == len(rows), "one word, one meaning"
+    assert [word for word, place in rows if not re.fullmatch(r"`[^`]+`(, `[^`]+`)*", place)] == []
 
 
 @pytest.mark.parametrize("path", [path for path in named(PATH) if path not in ON_DISK])
