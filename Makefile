@@ -20,8 +20,11 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 # Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker.
 PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p tests.not_run
 
-# Of the tests, which start hundreds of processes: with an archive of Spark's classes, and modules that are compiled once.
+# Of the tests, with an archive of Spark's classes.
 CACHE := XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
+
+# Modules are compiled once, also where somebody asks Python not to keep them: tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -35,7 +38,7 @@ run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672, its pipeline besid
 	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 --http-port 15672 --pipeline $(ARGS)
 
 test: $(VENV)/spark.stamp ## Run every test, the slow ones too; say at the end what could not run here
-	PYTHONDONTWRITEBYTECODE= $(CACHE) $(PYTEST) $(ARGS)
+	$(CACHE) $(PYTEST) $(ARGS)
 
 check: static unit ## What to run before each commit: lint, types, tidy, fast tests (about a minute)
 
@@ -56,7 +59,7 @@ tidy: $(VENV)/dev.stamp
 	$(PY) -m pytest -q tests/test_import_direction.py tests/test_tidy.py
 
 unit: $(VENV)/dev.stamp
-	$(PYTEST) -q -m "not slow" tests/unit tests/contract tests/property tests/mutants $(ARGS)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -q -m "not slow" tests/unit tests/contract tests/property tests/mutants $(ARGS)
 
 bench: $(VENV)/dev.stamp ## Measure against rabbitmq-server; tables and plots go to benches/results
 	$(PY) -m benches $(ARGS)

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+from tests.effort import examples
+
 # Examples are not timed: a loaded machine is not a failing test.
-settings.register_profile("penstock", deadline=None)
+settings.register_profile("penstock", deadline=None, max_examples=examples(100))
 settings.load_profile("penstock")
 
 pytest_plugins = ["tests.postgres_server"]

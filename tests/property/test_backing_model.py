@@ -6,7 +6,6 @@ HYPOTHESIS_PROFILE=deep searches much longer.
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,9 +26,9 @@ from penstock.backing.backing_queue import BackingQueue
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 from tests.contract.backings import BACKING_PARAMETERS, Backing, OpenBacking, expired_at
 from tests.contract.model import GONE, PENDING, READY, BackingModel, content
+from tests.effort import DEEP, examples
 
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-EXAMPLES, STEPS = (5_000, 100) if DEEP else (200, 50)
+EXAMPLES, STEPS = examples(200, deep=5_000), 100 if DEEP else 50
 # A restart of what keeps nothing leaves an empty queue: not too often.
 RESTART_AFTER_STEPS = 20
 PURGE_FROM = 12

@@ -5,15 +5,14 @@ HYPOTHESIS_PROFILE=deep searches much longer.
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from penstock.server.channel.confirms import ConfirmLedger, PublishedRun
+from tests.effort import DEEP, examples
 
-EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
+EXAMPLES, STEPS = examples(60, deep=1_500), 60 if DEEP else 30
 OPEN, SETTLED, REFUSED = "open", "settled", "refused"
 
 

@@ -6,7 +6,6 @@ with work pull in any order. HYPOTHESIS_PROFILE=deep searches much longer.
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections import deque
@@ -30,9 +29,9 @@ from penstock.queues.consumers import consumer_manager
 from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.consumers.consumer_manager import Availability, ConsumerManager
 from penstock.queues.consumers.node_list import INTERESTED, NON_ACQUIRING, NOT_INTERESTED, NOTIFIED, REMOVED
+from tests.effort import DEEP, examples
 
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-EXAMPLES, STEPS = (5_000, 100) if DEEP else (150, 60)
+EXAMPLES, STEPS = examples(150, deep=5_000), 100 if DEEP else 60
 CONSUMERS_MAX = 12
 # Of a worker: takes everything; of a message: for everybody.
 ANY = ""

@@ -5,7 +5,6 @@ HYPOTHESIS_PROFILE=deep searches much longer.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,9 +17,9 @@ from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, body_bytes
 from tests.contract.backings import expired_at
 from tests.contract.inner_backings import NotingQueues
+from tests.effort import DEEP, examples
 
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-EXAMPLES, STEPS = (5_000, 100) if DEEP else (200, 50)
+EXAMPLES, STEPS = examples(200, deep=5_000), 100 if DEEP else 50
 
 MAX = 3
 PRIORITIES = st.integers(0, MAX + 1)

@@ -5,8 +5,6 @@ HYPOTHESIS_PROFILE=deep searches much longer.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,8 +18,9 @@ from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
 from penstock.server.channel.unacked import Span, Unacked, UnackedRun
+from tests.effort import DEEP, examples
 
-EXAMPLES, STEPS = (1_500, 60) if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else (60, 30)
+EXAMPLES, STEPS = examples(60, deep=1_500), 60 if DEEP else 30
 
 
 class Nobody(QueueOwner):

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pytest
 from tests.contract.variable_house import MANY, VariableHouse, plain_options
+from tests.effort import some
 
 from penstock.backing.backing_queue import TIMEOUT_NONE
 from penstock.backing.priority.priority import PriorityBackingQueues
@@ -276,7 +277,7 @@ def check_each_failure(verb: Verb, kind: Kind, check: Check) -> None:
     first = len(scene.house.disk.calls)
     verb(scene)
     calls = scene.house.disk.calls[first:]
-    for index, (name, path) in enumerate(calls):
+    for index, (name, path) in some(list(enumerate(calls))):
         nth = [call for call, _ in calls[: index + 1]].count(name)
         for error, forever in errors_of(name):
             scene = scene_for(verb, kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import examples
 from vhost_house import Connection, House, check_refused
 
 from penstock.errors import AmqpError
@@ -176,7 +177,7 @@ class AnyTopology:
         self.remembered, self.version = fresh, vhost.topology_version
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(step, min_size=5, max_size=30))
 def test_remembered_routes_hold_until_the_topology_has_another_version(steps: list[tuple[object, ...]]) -> None:
     topology = AnyTopology()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_house import Inbox, texts_of
+from tests.effort import examples
 
 from penstock import limits
 from penstock.backing.volatile import VolatileBackingQueue
@@ -205,7 +206,7 @@ def test_at_the_end_a_browser_is_not_told_to_come_again() -> None:
     assert browser.told == 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.integers(1, 40), st.integers(0, 40), st.sets(st.integers(0, 39)), st.sets(st.integers(0, 39)), st.booleans())
 def test_every_wanted_message_is_seen_once_and_in_order(
     count: int, shelved: int, gone: set[int], wanted: set[int], with_filter: bool

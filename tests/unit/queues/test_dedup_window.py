@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from tests.effort import examples
 
 from penstock.queues.intake.dedup_window import EXPIRED_PER_ADD, DedupWindow
 
@@ -174,4 +175,4 @@ class WindowMachine(RuleBasedStateMachine):
 
 
 def test_window_and_companion_queue_stay_in_step() -> None:
-    run_state_machine_as_test(WindowMachine, settings=settings(max_examples=150, stateful_step_count=40))
+    run_state_machine_as_test(WindowMachine, settings=settings(max_examples=examples(150), stateful_step_count=40))

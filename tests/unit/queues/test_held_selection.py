@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from queue_house import Inbox
 from tests.contract.variable_house import VariableHouse, eager_paging
+from tests.effort import examples
 
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
@@ -480,4 +481,4 @@ class HeldMachine(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_calls_agrees_with_a_dict_of_due_times() -> None:
-    run_state_machine_as_test(HeldMachine, settings=settings(max_examples=60, stateful_step_count=25))
+    run_state_machine_as_test(HeldMachine, settings=settings(max_examples=examples(60), stateful_step_count=25))

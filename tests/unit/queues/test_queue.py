@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_house import Grasping, House, Inbox, Token, texts_of
+from tests.effort import examples
 
 from penstock import limits
 from penstock.errors import ChannelException
@@ -365,7 +366,7 @@ def test_two_browsers_read_each_at_its_own_place(house: House) -> None:
 # --- the whole ----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.data())
 def test_whatever_consumers_do_no_message_is_lost_and_no_consumer_sleeps_beside_work(data: st.DataObject) -> None:
     house = House()

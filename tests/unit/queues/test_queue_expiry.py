@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_house import Grasping, House, Inbox, Token, texts_of
+from tests.effort import examples
 
 from penstock.message import Envelope, Run
 from penstock.queues.leaving.expiry import STALE_MIN, ExpirySchedule
@@ -293,7 +294,7 @@ class OneByOne:
         self.ready = sorted(self.ready + [(number, self.pending.pop(number)) for number in numbers])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(STEPS, min_size=5, max_size=40))
 def test_messages_come_out_as_if_each_had_been_looked_at_when_it_reached_the_head(
     steps: list[tuple[str, int, int]],

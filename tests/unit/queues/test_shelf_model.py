@@ -6,7 +6,6 @@ HYPOTHESIS_PROFILE=deep searches much longer.
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from queue_house import Inbox
 from shelf_house import MANY, NO_EXPIRY, ShelfHouse, bodies_of, ids_of, picky, read_key
 from shelf_model import DELIVERED, MODELS, READY, Message
 from tests.contract.backings import BACKINGS, Backing, OpenBacking
+from tests.effort import DEEP, examples
 
 from penstock.message import Entry, Envelope, Run
 from penstock.queues.selection.fifo_order import FifoOrder
@@ -28,8 +28,7 @@ from penstock.queues.selection.last_value_order import LastValueOrder
 from penstock.queues.selection.order import Order
 from penstock.queues.selection.sorted_order import SortedOrder
 
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-FEW, MANY_EXAMPLES, STEPS = (3_000, 3_000, 100) if DEEP else (25, 40, 50)
+FEW, MANY_EXAMPLES, STEPS = examples(25, deep=3_000), examples(40, deep=3_000), 100 if DEEP else 50
 
 ORDERS: dict[str, Callable[[], Order]] = {
     "fifo": FifoOrder,

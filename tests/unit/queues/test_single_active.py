@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_house import Inbox
+from tests.effort import examples
 
 from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.consumers.consumer_manager import Availability, ConsumerManager
@@ -157,7 +158,7 @@ def test_a_browser_is_neither_active_nor_a_standby(stage: Stage) -> None:
 STEPS = st.tuples(st.sampled_from(("add", "browse", "remove", "wish", "publish")), st.integers(0, 7), st.booleans())
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(STEPS, max_size=40))
 def test_exactly_one_is_active_whatever_happens(steps: list[tuple[str, int, bool]]) -> None:
     stage = Stage()

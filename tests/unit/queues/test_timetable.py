@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from tests.effort import examples
 
 from penstock.queues.delayed.timetable import DUE_MS_MAX, RUN_MAX, Timetable
 
@@ -240,4 +241,4 @@ class TimetableMachine(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_calls_agrees_with_a_set_of_pairs() -> None:
-    run_state_machine_as_test(TimetableMachine, settings=settings(max_examples=100, stateful_step_count=30))
+    run_state_machine_as_test(TimetableMachine, settings=settings(max_examples=examples(100), stateful_step_count=30))

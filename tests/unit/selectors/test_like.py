@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from selector_house import like, matches, truth
+from tests.effort import examples
 
 from penstock.selectors.bounds import PATTERN_CHARS_MAX, SEARCHES_MAX
 from penstock.selectors.expression import SelectorError, compile_selector
@@ -89,7 +90,7 @@ def test_only_a_text_is_like_or_unlike(value: bool | int | float) -> None:
 PARTS = st.lists(st.none() | st.sampled_from(["", "a", "b", "ab", "aab", "."]), max_size=8)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(PARTS, st.text("ab.", max_size=14))
 @example([None, "a", "", "a", None, "a", ""], "aaaaaaa")
 def test_a_pattern_agrees_with_a_regular_expression(parts: list[str | None], text: str) -> None:

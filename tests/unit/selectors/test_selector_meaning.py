@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from selector_house import Message, Tree, matches, meaning, truth, written
+from tests.effort import examples
 
 from penstock.selectors.bounds import INTEGER_MAX, INTEGER_MIN
 from penstock.selectors.expression import Value, compile_selector
@@ -70,7 +71,7 @@ props = st.dictionaries(st.sampled_from(PROPERTIES), VALUES)
 Values = dict[str, Value]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(conditions(2), headers, props)
 @example(("compare", "=", ("literal", 2**53 + 1), ("literal", float(2**53))), {}, {})
 def test_a_generated_selector_means_what_its_tree_means(tree: Tree, headers: Values, props: Values) -> None:
@@ -81,7 +82,7 @@ def test_a_generated_selector_means_what_its_tree_means(tree: Tree, headers: Val
     assert compile_selector(f"({text}) IS NULL").matches(message) is (expected is None), text
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(numbers(3), headers, props)
 def test_a_generated_calculation_has_the_result_that_fractions_have(tree: Tree, headers: Values, props: Values) -> None:
     text = written(tree)

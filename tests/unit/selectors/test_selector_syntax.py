@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from selector_house import Message, matches
+from tests.effort import examples
 
 from penstock.limits import SHORT_STRING_BYTES_MAX
 from penstock.selectors.bounds import INTEGER_MAX, INTEGER_MIN, NESTING_MAX, NODES_MAX, TEXT_CHARS_MAX
@@ -305,7 +306,7 @@ MESSAGES = [
 ]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(PIECES, max_size=25).map(" ".join) | st.lists(PIECES, max_size=25).map("".join) | st.text(max_size=60))
 @example("a IN (-(a))")
 @example('a IN (-"TRUE")')

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
+from tests.effort import examples
 from wire_bench import Bench, Client
 
 from penstock.clock import ManualClock
@@ -335,7 +336,7 @@ class SlowClient:
             assert 0 <= self.bench.next_wake_ms() <= 250 + 4
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.lists(STEPS, min_size=5, max_size=50))
 def test_a_client_that_says_one_word_about_each_delivery_is_never_refused(steps: list[tuple[str, int]]) -> None:
     slow = SlowClient()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from penstock.broker.users import User, Users
 from penstock.fields import Field, Table
@@ -80,7 +81,7 @@ def test_a_malformed_amqplain_response_is_refused(response: bytes) -> None:
         read_response("AMQPLAIN", response)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.sampled_from(MECHANISMS), st.binary(max_size=60))
 def test_no_response_gets_anything_but_a_name_and_a_password_or_a_refusal(mechanism: str, response: bytes) -> None:
     try:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
+from tests.effort import examples
 
 from penstock import limits
 from penstock.message import FRAME_END, Entry, Envelope
@@ -157,7 +158,7 @@ ENVELOPES = [
 ]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(
     st.lists(
         st.tuples(st.sampled_from(ENVELOPES), st.integers(0, 6) | st.integers(ROOM - 1, ROOM + 2)),

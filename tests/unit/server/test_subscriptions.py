@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import base, commands
+from tests.effort import examples
 from wire_bench import Bench, Client
 
 from penstock import limits
@@ -239,7 +240,7 @@ class AnyClient:
             queue.consumers.check_invariants()
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(st.lists(STEPS, min_size=5, max_size=40))
 def test_no_consumer_with_credit_is_left_beside_a_waiting_message(steps: list[tuple[str, int]]) -> None:
     anyone = AnyClient()

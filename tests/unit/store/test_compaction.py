@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_store_house import FOLDER, TINY, House, message, record_size, run_script
+from tests.effort import examples
 
 from penstock.disk.files import File
 from penstock.store.shared.body_map import FILE_HEAD_BYTES
@@ -457,6 +458,7 @@ def crash_points(seed: int, steps: int) -> list[int]:
     return house.machine.crash_points()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 3, 6, 7])
 def test_a_crash_at_any_call_loses_nothing_that_was_durable(seed: int) -> None:
     steps = 40
@@ -514,7 +516,7 @@ def test_a_crash_during_a_start_is_followed_by_a_start() -> None:
 # --- the room it takes ----------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 10_000),
     dead_share=st.sampled_from((0.2, 0.5, 0.8)),

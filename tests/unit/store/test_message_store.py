@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from message_store_house import FOLDER, TINY, House, message, record_size, same
+from tests.effort import examples
 
 from penstock.disk.os_files import OsFiles
 from penstock.message import FRAME_END, Envelope
@@ -649,7 +650,9 @@ class StoreModel(RuleBasedStateMachine):
 
 
 def test_any_order_of_calls_keeps_the_count() -> None:
-    run_state_machine_as_test(StoreModel, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        StoreModel, settings=settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+    )
 
 
 @given(sizes=st.lists(st.integers(0, 700), min_size=1, max_size=12), buffer_bytes=st.integers(1, 2000))

@@ -297,6 +297,7 @@ def moving_life(files: SimFiles) -> None:
     work(node)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survival", list(Survival))
 def test_a_crash_at_any_moment_of_a_move_loses_nothing(survival: Survival) -> None:
     base = SimFiles(FaultPlan(survival))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import examples
 from wire_strategies import fields, key_text, tables
 
 from penstock.errors import ChannelException, ConnectionException
@@ -98,7 +99,7 @@ def streams(draw: st.DrawFn) -> tuple[bytes, int, bytes, int]:
     return before + data, len(before), prefix, size
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(streams())
 def test_a_run_is_what_a_plain_parser_finds(stream: tuple[bytes, int, bytes, int]) -> None:
     data, pos, prefix, size = stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import examples
 from wire_strategies import short_text, unsigned
 
 from penstock.errors import AmqpError
@@ -156,7 +157,7 @@ def test_plain_properties_are_read_as_the_careful_reader_reads_them(properties: 
     assert contents(envelope) == contents(read_content("x", "key", raw).envelope)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.binary(min_size=2, max_size=30)
     | st.tuples(unsigned(16), st.binary(max_size=30)).map(lambda pair: pair[0].to_bytes(2, "big") + pair[1])

@@ -10,6 +10,7 @@ from engine_house import QUEUE, House
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from tests.effort import examples
 
 from penstock.client.message import Message
 
@@ -194,4 +195,6 @@ class EngineUse(RuleBasedStateMachine):
 
 
 def test_an_engine_agrees_with_the_model_through_crashes_and_restarts() -> None:
-    run_state_machine_as_test(EngineUse, settings=settings(max_examples=40, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        EngineUse, settings=settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
+    )

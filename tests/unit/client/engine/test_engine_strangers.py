@@ -6,6 +6,7 @@ import pytest
 from engine_house import QUEUE, House
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from penstock.fields import Table
 from penstock.limits import TABLE_ITEMS_MAX
@@ -75,7 +76,7 @@ def test_a_strangers_message_can_go_everywhere(house: House, kind: str) -> None:
     properties=st.binary(max_size=60) | st.sampled_from(list(STRANGE.values())).map(lambda raw: raw[1:]),
     body=st.binary(max_size=20),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_properties_at_all_are_too_strange(house: House, properties: bytes, body: bytes) -> None:
     publish(house, properties, body)
     through_everything(house, body)
