@@ -38,8 +38,7 @@ Invariants of segments
  13. Every byte that is read back was compared with a checksum.
  14. The newest segment whose name is durable is never removed.
 
-A crash loses the gathering batch and any part of the one in flight; nobody was told that they are durable. The journal
-does not decide when turns end, which segments may go, or what rows mean.
+A crash loses the gathering batch and any part of the one in flight; nobody was told that they are durable.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Invariants
   2. Sizes and times are positive.
 
 A crash after "fsync" loses nothing that was reported durable. "os" survives a crash of the process, not of the machine;
-"none" survives neither, and reports everything as durable at once. It does not decide when segments are removed.
+"none" survives neither, and reports everything as durable at once.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ positions that point to it. What points to a place is: the place, and the index 
 Invariants
   1. `segment` is -1 until the bytes were written; until then the batch cannot be read, and RAM holds its messages.
   2. A place is filled in at most once. That of a batch that could not be written stays -1 for ever.
-
-A crash leaves nothing of it: recovery makes new places from what it finds. It does not say whether the batch is synced.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ Invariants
   5. A segment is removed only when the name of a later one is durable: the disk may remember the removal and forget
      the new name, and a checkpoint points to the new one.
 
-A crash leaves a head or nothing, whole batches, and any part of the last one. It does not sync batches, and does not
-decide when a segment is full or may go.
+A crash leaves a head or nothing, whole batches, and any part of the last one.
 """
 
 from __future__ import annotations

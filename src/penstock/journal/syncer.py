@@ -8,7 +8,7 @@ Invariants
   2. Files are synced in the order given, and `done` is called once, on the thread that called `submit`.
   3. After a failure nothing of that file is ever reported as synced again: the caller stops using it.
 
-A crash before the answer may leave any part of what was written. It does not write and does not know formats.
+A crash before the answer may leave any part of what was written.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Invariants
   1. The same rows and the same stamp give the same bytes.
   2. There are at most four pieces, whatever the number of messages.
 
-A crash while they are written leaves any part of them; the checksums tell. It does not write.
+A crash while they are written leaves any part of them; the checksums tell.
 """
 
 from __future__ import annotations

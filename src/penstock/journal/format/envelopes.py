@@ -8,8 +8,6 @@ Life of the data: an envelope is made when a batch is decoded, and shared by the
 Invariants
   1. What comes back equals what was published, field by field.
   2. The octets passed their checksum; that they are well formed is not taken for granted.
-
-A crash leaves nothing here. It does not decode headers: it finds the expiration, and skips what stands before it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Invariants
   4. DELIVERED, GIVEN, actors and reasons are for readers of history: recovery means the same without them. REQUEUED and
      RETURNED count a failed delivery, unless the actor of a REQUEUED says that the queue itself had the message.
 
-A crash leaves rows in whole batches or not at all. It does not know bytes: that is `layout`.
+A crash leaves rows in whole batches or not at all.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Invariants
   3. A damaged block costs the entries that touch it: by their body, by their properties, by those they share, or by
      the name of their route. All other entries are served.
 
-A crash leaves batches of which the heap is not whole; `heap_is_whole` finds that out. It does not search or judge.
+A crash leaves batches of which the heap is not whole; `heap_is_whole` finds that out.
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ Invariants
   3. A batch with damage is not kept, nor is a view that has met any: it is rare, and a second read may be better than
      the first.
   4. Both ways answer the same for an entry; what was decoded whole is used by both.
-
-A crash leaves nothing here. It does not write, and it does not look behind a batch that cannot be read.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ Invariants
   3. `size_bytes` is what the view takes in RAM, with the largest address that it may keep.
   4. Reads in order are counted, and each count ends in one decoding of the whole batch: so in any order of reads the
      time is at most about twice that of the better of both ways.
-
-A crash leaves nothing here. It does not keep messages, and it does not search.
 """
 
 from __future__ import annotations

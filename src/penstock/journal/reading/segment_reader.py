@@ -13,7 +13,6 @@ Invariants
   3. It never writes.
 
 A crash may have left a file without a head, or none of the last batch's bytes: `head` is None, or no header is valid.
-It does not judge what is missing: that is `replay`.
 """
 
 from __future__ import annotations
