@@ -13,7 +13,7 @@ Invariants
      is escaped: what a client chose cannot reach a terminal.
   3. At most `limit` records are shown.
 
-A crash leaves files that are shown up to their torn end. It does not check one file against another: that is fsck.
+A crash leaves files that are shown up to their torn end.
 """
 
 from __future__ import annotations

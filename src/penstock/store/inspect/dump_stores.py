@@ -9,7 +9,7 @@ Invariants
   2. Records are found by hopping from head to head, from the beginning of the file on. Behind a record whose head is
      damaged nothing more is shown: bytes in a body may look like a record.
 
-A crash leaves a torn end, which is shown as damaged. It does not know which messages are live.
+A crash leaves a torn end, which is shown as damaged.
 """
 
 from __future__ import annotations

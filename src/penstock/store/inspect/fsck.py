@@ -14,8 +14,9 @@ Invariants
 Severities: an "error" costs messages or definitions, or keeps a node from starting; a "warning" is repaired by the next
 start, or costs a reserve (a torn tail, the older checkpoint); a "note" costs nothing (files that nobody refers to).
 
-A crash leaves a folder that is in order, or whose torn tail is reported. It does not repair: a start does what can be
-done.
+A crash leaves a folder that is in order, or whose torn tail is reported.
+
+Nothing is repaired here: a start does what can be done.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants
      start tidies up.
   3. Messages whose body was never proven durable are left out: a start drops them in silence.
 
-A crash at any time is harmless. It does not decide how bad something is.
+A crash at any time is harmless.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ Invariants
   3. A checkpoint is good as a whole or not used at all: with a queue missing, its messages would be gone in silence.
   4. The journal is kept from the replay start of the older of the two on, and so are the bodies that it needs.
 
-A crash leaves the drafts of what was not published; the next checkpoint overwrites and removes them. It does not decide
-when a checkpoint is made (`checkpointer`) and does not replay (`recovery`).
+A crash leaves the drafts of what was not published; the next checkpoint overwrites and removes them.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ Invariants
   3. A queue sees its recovered state only after the shared store of its vhost has been started.
   4. After a failure that makes the disk untrustworthy (`failed`) nothing is reported durable any more.
 
-A crash at any time is a dirty start: the newest checkpoint, and the journal behind it. It does not know what a queue
-does with its messages, nor what definitions mean.
+A crash at any time is a dirty start: the newest checkpoint, and the journal behind it.
 """
 
 from __future__ import annotations

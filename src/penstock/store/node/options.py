@@ -8,7 +8,7 @@ Invariants
      queue's state carries the one that its live map counts in.
   2. A retention of 0 bytes or 0 seconds means that history goes as soon as nothing needs it and no reader holds it.
 
-A crash leaves it alone. It does not read configuration files and knows no names of settings.
+A crash leaves it alone.
 """
 
 from __future__ import annotations

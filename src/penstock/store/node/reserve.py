@@ -10,8 +10,7 @@ Invariants
   1. The file is whole or it is not there: one that could not be made is removed.
   2. Nothing is ever read from it, and it need not survive anything.
 
-A crash leaves it as it was, or in part; the next start makes it whole. It does not raise alarms: the server does, and
-before the disk is full.
+A crash leaves it as it was, or in part; the next start makes it whole.
 """
 
 from __future__ import annotations

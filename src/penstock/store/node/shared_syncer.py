@@ -13,7 +13,7 @@ Invariants
   3. A request whose answer got lost counts as failed. It is never synced a second time: after a failure the second sync
      would say that all is well.
 
-A crash loses the requests; nobody was told that they were synced. It does not know what the files are.
+A crash loses the requests; nobody was told that they were synced.
 """
 
 from __future__ import annotations

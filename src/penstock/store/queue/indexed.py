@@ -11,7 +11,7 @@ Invariants
   2. Slots of transient messages do not count, and neither does what is gone.
   3. Nothing is written.
 
-A crash at any time is harmless. It does not read bodies.
+A crash at any time is harmless.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ Invariants
   2. A mask has at least one bit, and none for a seq_id below `low`.
   3. Removing what is gone already changes nothing.
 
-A crash leaves what the last checkpoint and the journal behind it say. It does not know where messages are, nor how
-many were published: the upper end is given by whoever asks.
+A crash leaves what the last checkpoint and the journal behind it say.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ Invariants
   1. These numbers are on disk. They never get another meaning; new ones may be added.
   2. A slot on disk never says MEMORY: what is only in RAM has no place.
   3. `segment`, `pos`, `entry` and `size_bytes` fit into 32 bits without a sign.
-
-A crash changes nothing here: the module holds no state. It does not read or write; the stores do.
 """
 
 from __future__ import annotations

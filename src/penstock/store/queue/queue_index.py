@@ -18,7 +18,9 @@ Invariants
   4. After an OSError the buffer still has what was not written, and writing goes on with the next call.
 
 A crash may leave any part of what was not synced. Until a checkpoint has synced the file, the journal still has those
-messages. The index does not know which messages are live, and does not sync: the owner has `files_to_sync` synced.
+messages.
+
+The index does not sync: its owner has `files_to_sync` synced.
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ Invariants
   5. A record is checked each time it is read, and must belong to the file it is in, and be the one that was wanted.
 
 A crash may leave any part of what was not synced. Who refers to a record has its file synced before the reference
-counts. The store does not know which messages are live, and does not sync: the owner has `files_to_sync` synced.
+counts.
+
+The store does not sync: its owner has `files_to_sync` synced.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ Invariants
      keeps a queue from going on: what stood in it has no slot or record any more, and is lost by name.
 
 A crash may leave a file without a whole head, or with its name lost, if it was never synced. No checkpoint names such a
-file; recovery removes the files that the checkpoint does not name. This module does not know slots or records.
+file; recovery removes the files that the checkpoint does not name.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Invariants
   3. Every byte of the others is compared with its checksum, where they were put or where compaction has copied them to:
      the batch may be durable for long, with nothing behind it.
 
-A crash at any time is harmless: nothing is changed. It does not judge bytes of the journal.
+A crash at any time is harmless: nothing is changed.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Invariants
   3. Damaged bytes are never served. They are kept in `lost+found`, and reported with what is known about them.
   4. A seq_id that recovery knows of is not used again, and neither is one in a file that the last life left.
 
-A crash at any step is another dirty start. It does not open queues and does not interpret definitions.
+A crash at any step is another dirty start.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ Invariants
      over.
   5. `unproven` has the references of batches that no later batch reports as durable.
 
-A crash while it runs leaves nothing behind: nothing is written here. It does not know files, and does not read bodies
-of messages; the addresses of large ones are entries of the journal.
+A crash while it runs leaves nothing behind: nothing is written here.
 """
 
 from __future__ import annotations

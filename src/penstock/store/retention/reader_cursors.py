@@ -18,8 +18,7 @@ Invariants
   4. A file that is not a cursor, or not that of the name in it, is named and counts for nothing. A file that cannot be
      read raises: its reader may need everything.
 
-A crash leaves the old cursor or the new one, and maybe a draft, which the next write of the same reader removes. It
-does not know segments, and does not check that the LSN exists.
+A crash leaves the old cursor or the new one, and maybe a draft, which the next write of the same reader removes.
 """
 
 from __future__ import annotations

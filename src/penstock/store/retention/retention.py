@@ -22,8 +22,7 @@ Invariants
      low. Unread segments do not keep bodies of queues from moving, and do not ask for checkpoints.
 
 A crash leaves a segment that could have gone; the checkpoints after the start decide again. Bodies that were copied and
-not published with a checkpoint are garbage in the queue's store, and are copied again. It does not read cursors, and
-tells nobody who has lapsed.
+not published with a checkpoint are garbage in the queue's store, and are copied again.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ Invariants
   4. At most `limit` handles are open that were not asked back. With owners that answer at once, as `SegmentFiles` does
      unless told otherwise, at most `limit` are open; others are over it for as long as they take.
 
-A crash closes everything, and nothing here has to be remembered. The cache does not write, does not sync and does not
-know what a file contains.
+A crash closes everything, and nothing here has to be remembered.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Invariants
 
 A crash leaves records that nobody refers to (garbage, given back by compaction) and torn ones, which at most a batch
 refers to that was never called durable. The store keeps no list of what is in it: recovery counts the references, and
-start() looks at the head of each record that is wanted, not at the others. It does not sync and has no clock.
+start() looks at the head of each record that is wanted, not at the others.
 """
 
 from __future__ import annotations

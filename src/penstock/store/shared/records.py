@@ -12,7 +12,7 @@ Invariants
   4. Records are found by their position only. Nothing ever searches for the magic: bodies may contain it.
 
 A crash may leave any part of a record that was not synced. Decoding such a part raises `BadRecord`, never answers
-wrongly. The module does not know files, and does not know whether a record is still wanted.
+wrongly.
 """
 
 from __future__ import annotations

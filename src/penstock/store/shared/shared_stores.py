@@ -14,7 +14,7 @@ Invariants
   3. A message whose body is missing is reported as lost, unless its batch was never reported durable: then nobody was
      told that it is safe, and it is dropped in silence.
 
-A crash leaves bodies that nobody refers to; the next start finds them without a reference. It does not write records.
+A crash leaves bodies that nobody refers to; the next start finds them without a reference.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ Invariants
      for something that is like a record: bodies may be.
 
 A crash leaves drafts (`.tmp`), which start() removes, and files that were to be removed, in which it finds nothing that
-is wanted. A damaged file head costs nothing: every record says for itself which one it is. This module does not know
-what is wanted.
+is wanted. A damaged file head costs nothing: every record says for itself which one it is.
 """
 
 from __future__ import annotations
