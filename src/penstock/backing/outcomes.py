@@ -12,7 +12,6 @@ Invariants
   3. An actor above 0 is a consumer that `BackingQueue.name_actor` has numbered.
 
 A crash loses or keeps an outcome together with the row that it stands in. Recovery looks at none of this beyond "gone".
-It does not decide which outcome is the right one: that is for the queues.
 """
 
 from __future__ import annotations

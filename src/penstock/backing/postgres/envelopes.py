@@ -13,8 +13,6 @@ Invariants
   1. An envelope that was written and read is equal to itself, also in persistence, priority and expiration.
   2. Properties that are not properties on the wire never reach a client.
   3. The columns `exchange` and `routing_key` are text that PostgreSQL accepts.
-
-A crash leaves nothing here. It does not know what is ready, and does not decode properties: `PropertyFacts` does.
 """
 
 from __future__ import annotations

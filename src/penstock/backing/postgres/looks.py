@@ -11,8 +11,6 @@ Invariants
   1. A page has everything that was ready, when it was read, from the place it was asked for up to its last message.
   2. There are at most PAGES_MAX pages, and as many questions under way.
   3. Every question that was answered late is followed by `came`, also when there was nothing.
-
-A crash leaves nothing: browsers begin anew. It does not know what the node holds of the queue itself.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Invariants
   4. `delete_and_terminate` after `drop_rows` or `leave_rows` asks nothing of the database any more.
 
 A crash of the node leaves every committed message in the database; what was reserved for the node returns within
-seconds, marked redelivered. It does not page: the window is small.
+seconds, marked redelivered.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ are not named may be another node's.
 Invariants
   1. One open queue per name and node.
 
-A crash leaves everything that was committed. It does not install the schema and does not choose names.
+A crash leaves everything that was committed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Invariants
   3. `pending_bytes` is the sum of the pending payloads.
   4. With too much pending, nothing is handed out and nothing is reserved.
 
-A crash leaves the rows reserved, until the database finds that the node is gone. It does not know confirms.
+A crash leaves the rows reserved, until the database finds that the node is gone.
 """
 
 from __future__ import annotations

@@ -9,9 +9,6 @@ Invariants
   1. `take` hands out in the order of ids; a run has consecutive ids and one mark.
   2. `bytes` is the sum of the payloads.
   3. The heap has every id that is reserved, and perhaps some that have left.
-
-A crash leaves nothing here; the rows stay reserved until the database finds that the node is gone. It does not know the
-database.
 """
 
 from __future__ import annotations

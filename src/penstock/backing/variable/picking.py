@@ -11,8 +11,6 @@ Invariants
   1. Those of `zones` hold before and after, also when an error comes out: then nothing was taken.
   2. Slots of neighbours are read together; of a body that stands alone, its neighbours are not read.
   3. What is damaged, or cannot be read now, leaves the zones too, and is reported, as with a fetch.
-
-Crash: nothing is left, and nothing was written. It does not know who wants the messages, and writes no rows.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Invariants
   1. Rates are finite and not negative.
   2. Nothing that was counted is lost: an update without any time in between leaves the counters as they are.
   3. A duration is infinite exactly when nothing moves; a target for an infinite duration is UNLIMITED.
-
-Nothing survives a crash: rates begin at 0. It decides nothing: what to evict is the queue's business.
 """
 
 from __future__ import annotations
