@@ -12,8 +12,7 @@ Invariants
   3. A message is never said to be older than it is, as far as the clock was right.
   4. Of messages that were there before the broker's start nothing is known.
 
-A crash, or a restart, forgets everything. It does not read clocks, and does not look at messages: some carry a
-`timestamp`, which is for the broker to read.
+A crash, or a restart, forgets everything.
 """
 
 from __future__ import annotations

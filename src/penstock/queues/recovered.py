@@ -12,7 +12,7 @@ Invariants
   2. What goes back keeps its position. It is marked redelivered, although it was not delivered: allowed, and rare.
      History says the same of it.
 
-A crash leaves what the backing leaves of fetched messages. It does not look at the clock.
+A crash leaves what the backing leaves of fetched messages.
 """
 
 from __future__ import annotations

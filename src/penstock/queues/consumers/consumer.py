@@ -14,7 +14,6 @@ Invariants
   2. A consumer that does not acquire (a browser) is never NOTIFIED and never INTERESTED: it is NON_ACQUIRING or
      NOT_INTERESTED.
   3. `actor` is set by the queue, while the consumer is with it.
-A crash leaves nothing: consumers are re-made by their clients. It does not know about credit, tags or sockets.
 """
 
 from __future__ import annotations

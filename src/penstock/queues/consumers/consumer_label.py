@@ -9,7 +9,7 @@ Invariants
   1. A label is JSON in UTF-8, whatever a client chose as tag or name.
   2. It has at most LABEL_BYTES_MAX bytes; longer tags and names are cut.
 
-A crash leaves the labels that are in the journal. It does not know connections: their names come as texts.
+A crash leaves the labels that are in the journal.
 """
 
 from __future__ import annotations

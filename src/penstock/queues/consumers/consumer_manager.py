@@ -31,9 +31,6 @@ locks, no atomic operations and no scavenging of deleted entries, unlike in Qpid
 consumer can take what is available, no operation looks at more consumers than it notifies plus one, however many there
 are. A queue that reserves messages for some consumers pays for a look at those who wait in vain; a consumer that may
 take nothing at all (a standby beside a single active consumer) is to be kept not interested.
-
-A crash leaves nothing: consumers come back with their clients. It does not know credit, acknowledgements or
-connections; in which order notified consumers pull, and how much at a time, is decided by those who deliver.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Invariants
   1. Every key that is neither after `position` nor in `again` was refused by the filter.
   2. `again` is a heap. It may have keys that are gone; they are thrown out when they come to the top, or when they are
      too many.
-
-A crash leaves nothing: consumers come back with their clients. It does not know messages' fates.
 """
 
 from __future__ import annotations

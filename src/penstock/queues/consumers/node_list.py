@@ -15,7 +15,6 @@ Invariants
   3. `node` is None in the head of a list and only there, as long as the node is with its queue: it ends every walk.
   4. A node that has left, and a list that was closed, refer to nothing that leads back to them: they are freed by
      reference counting.
-A crash leaves nothing. This module does not know when a node moves, nor whom a move wakes: see `consumer_manager`.
 """
 
 from __future__ import annotations

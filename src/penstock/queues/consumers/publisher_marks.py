@@ -17,8 +17,7 @@ Invariants
      lower ones are forgotten: those messages are nobody's then.
   3. A seq_id outside of all stretches is nobody's.
 
-A crash leaves nothing: connections are new after it. It does not know connections: a publisher is any object, and is
-compared by identity.
+A publisher is any object, and is compared by identity.
 """
 
 from __future__ import annotations

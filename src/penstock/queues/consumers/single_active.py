@@ -16,9 +16,6 @@ Invariants
      active and blocks the queue.
   4. A browser is no part of this: it is neither active nor a standby.
   5. A priority is in `_standbys` while it has a standby.
-
-A crash leaves nothing: consumers come again with their clients. It does not refuse exclusive consumers (the queue
-does), and it does not tell clients who is active.
 """
 
 from __future__ import annotations

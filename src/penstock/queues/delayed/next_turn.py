@@ -10,8 +10,6 @@ Invariants
   2. `soon` never means the millisecond in which it is asked: the broker reads sockets between two slices.
 
   3. After `stop` it calls nobody, and leads to nobody.
-
-A crash leaves nothing: whoever has something to do finds out at the start. It does not know what is done.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ Invariants
   3. Separator i is greater than all of chunk i, and not greater than the first entry of chunk i + 1.
   4. The length is the sum of all counts.
 
-A crash leaves nothing: the timetable is made anew from the messages. It does not know messages, and it only knows the
-time that it is given. It does not see whether a number is in it twice with different due times: the caller does.
+The caller sees to it that a number is not in it twice with different due times.
 """
 
 from __future__ import annotations

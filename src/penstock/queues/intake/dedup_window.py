@@ -22,7 +22,7 @@ Invariants
      nothing with it.
   4. One `add` lets at most EXPIRED_PER_ADD slots go, besides those that make room.
 
-A crash leaves what it leaves of the companion queue. The window does not publish and does not look at the clock.
+A crash leaves what it leaves of the companion queue.
 """
 
 from __future__ import annotations

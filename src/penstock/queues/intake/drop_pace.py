@@ -13,8 +13,7 @@ Invariants
      for each BYTES_PER_DROP that the queue has grown by. However many publishes a turn has, the slice is one.
   3. A queue that drops by count is never behind because of what was published: each message makes up for itself.
 
-A crash leaves the queue over its limits; it makes room after the start, in slices too. It does not know the limits and
-does not drop.
+A crash leaves the queue over its limits; it makes room after the start, in slices too.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Invariants
   3. A gate that has let a message pass has changed nothing that would be wrong if a later gate stops it; the gate that
      remembers what it has seen is asked last.
 
-A crash leaves what queue and backing leave. It does not route, and knows neither channels nor headers.
+A crash leaves what queue and backing leave.
 """
 
 from __future__ import annotations

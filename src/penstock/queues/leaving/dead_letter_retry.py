@@ -13,7 +13,7 @@ Invariants
      broker reads sockets in between, however many wait.
   4. Nothing is read while its carrier could take nothing, nor while a target is left alone.
 
-A crash, and a restart, make them ready again, as all pending messages. It does not know where they go.
+A crash, and a restart, make them ready again, as all pending messages.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Invariants
   3. `dead_letter` never publishes by itself within the call chain of another one: work is listed and done one by one.
 
 A crash leaves a message at the source or at the target; or, where these are not in one journal, at both, and the second
-one is marked redelivered. It does not know exchanges and headers: `broker/features/dead_lettering` does.
+one is marked redelivered.
 """
 
 from __future__ import annotations

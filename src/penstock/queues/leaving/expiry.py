@@ -9,8 +9,6 @@ Invariants
   2. `next_due_ms` is never later than the expiry of any armed queue's head.
   3. Stale entries never outnumber the armed queues by more than STALE_MIN: due times lie years ahead, and what waits
      for them may long be gone. They are two integers each and lead to nothing.
-Nothing survives a crash: queues are armed anew when they are opened. It does not look at messages, and it only knows
-the time that it is given.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants
   3. The schedule wakes it not later than it could expire: it is armed once and looks then whether it was used
      meanwhile, so that using a queue costs no more than noting the time.
 
-A crash or a restart is a use: the time begins anew. It does not delete: the vhost does.
+A crash or a restart is a use: the time begins anew.
 """
 
 from __future__ import annotations

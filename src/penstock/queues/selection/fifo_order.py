@@ -10,8 +10,6 @@ Invariants
   1. A consumer gets what it accepts in the order of seq_ids, except for messages that came back behind its back.
   2. A filter is asked once about a message, and once more for each time the message came back, or was accepted and
      did not fit.
-
-A crash leaves nothing of it. It does not reserve messages: whoever asks first gets them.
 """
 
 from __future__ import annotations

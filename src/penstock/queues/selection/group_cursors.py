@@ -12,8 +12,6 @@ Invariants
   1. A waiting message up to `position` was refused by the filter, or is of a group that was another's when it was
      passed and has not been freed since, or is at or behind the entry of its group.
   2. A group has one entry that counts, in `again_from`; others in the heap are remains.
-
-A crash leaves nothing: consumers come back with their clients. It does not bind groups.
 """
 
 from __future__ import annotations

@@ -21,8 +21,6 @@ Invariants
      it accepts in that order, and may leave others behind.
 
 Costs: O(log n) for each message, however many groups and messages wait. A consumer with a filter walks over messages.
-
-A crash leaves nothing of it: after the start groups are free. It does not notify: it counts what it freed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ Invariants
      with the higher seq_id is.
 
 A crash leaves in the backing what was there; older messages whose replacement was not synced come back, and are
-replaced again at the start. It does not compare bodies: an equal value replaces too.
+replaced again at the start.
+
+Bodies are not compared: an equal value replaces the old one, too.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ Invariants
   2. A group with waiting messages is listed, and `listed_seq_id` is not above its first waiting message.
   3. A heap has at most twice as many entries as there are groups, and some.
   4. A group that is not bound has no delivered messages, unless it is open.
-
-A crash leaves nothing: the groups are made anew from the messages' keys. It does not know consumers' filters.
 """
 
 from __future__ import annotations

@@ -15,9 +15,6 @@ Invariants
   3. What an order knows of the shelf is told to it: `added` after a message was put there; `handed_out`, `removed` or
      `cleared` after it left.
   4. Messages that a consumer could not have before and can have now are counted in `freed`, except those added.
-
-A crash leaves nothing: orders are made anew with their queue. An order does not touch the backing and does not
-know what expires.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ Life of the data: none of its own. The backing is looked at (`browse`), a stretc
 Invariants
   1. Nothing is changed, and nothing is taken.
   2. A number that nobody has costs no more than one that somebody has.
-
-A crash leaves nothing. It does not know what is shelved: that is ready too, but not in the backing.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Invariants
   3. No more than `messages_max` are on it, except for some that came back.
   4. Where messages expire anywhere, `due` has each message that expires, once, with its expiry.
 
-A crash leaves its messages ready in the backing, as pending ones are. It does not choose and does not acknowledge.
+A crash leaves its messages ready in the backing, as pending ones are.
 """
 
 from __future__ import annotations

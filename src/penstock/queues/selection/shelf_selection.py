@@ -17,7 +17,7 @@ Invariants, besides those of `selection`
   6. History: what is shelved is the queue's. The backing is told who is given a message, and when it comes back.
 
 A crash leaves shelved and delivered messages ready in the backing. After `published(-1, n)` everything that must be
-known is shelved anew. It does not acknowledge what was delivered, and does not count.
+known is shelved anew.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Invariants
   2. No chunk is empty, and none has more than `chunk_max` keys.
   3. `_lasts` has the last key of each chunk.
   4. The length is the number of keys.
-
-A crash leaves nothing: it is made anew from the messages. It does not know messages.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ Invariants
   1. `_sorted` has exactly one key for each shelved message.
   2. A message that comes in where a consumer with a filter has looked already is looked at nevertheless.
 
-A crash leaves the messages in the backing, in the order of arrival; they are sorted anew. It does not sort what is in
-the backing, and knows nothing of languages: strings are compared by code points.
+A crash leaves the messages in the backing, in the order of arrival; they are sorted anew.
+
+Strings are compared by code points.
 """
 
 from __future__ import annotations
