@@ -16,8 +16,8 @@ Invariants
    Where RabbitMQ's queue fails (members that are no tables, counts that are no numbers) they are forgotten.
 5. The headers stay within TABLE_ITEMS_MAX fields, or nobody could read them again: the entries at the end give way.
 
-A crash leaves nothing: these are pure functions. Does not route, and does not know whether the exchange is there. Not
-as in RabbitMQ: keys of the BCC header are gone when a message has been published, so dead letters do not go to them.
+This differs from RabbitMQ: the keys of the BCC header are gone once a message was published, so dead letters do not go
+to them.
 """
 
 from __future__ import annotations
