@@ -10,7 +10,6 @@ Life of the data: `open_run` when a run was published, `complete`/`refuse` of it
 Invariants
   1. Each publish number is reported exactly once, as ack or as nack.
   2. multiple=true is only used for a number below which nothing is unsettled and nothing waits to be nacked.
-Nothing survives a crash: clients repeat what was not confirmed. It does not encode frames.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ one of the lowest when there are too many. A client that never answers makes one
 Invariants
   1. Ranges do not overlap or touch, and are in order; both lists have the same length.
   2. There are at most RANGES_MAX ranges after each call.
-
-A crash leaves nothing: channels end with their connections. It does not know deliveries, nor when they lapse.
 """
 
 from __future__ import annotations

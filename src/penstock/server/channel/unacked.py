@@ -14,7 +14,6 @@ Invariants
   2. No stretch begins below `_lowest`, and none is longer than a bucket.
   3. Tags grow: a run that is added starts above all tags that were ever added.
   4. A tag that has lapsed is in no stretch.
-Nothing survives a crash: the backing queue knows what was pending. It does not talk to queues: callers do.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The socket is bound before uvicorn gets it, so that a port in use is a `StartupError` like any other. Uvicorn is an
 extra (`penstock[http]`) and is imported when one is opened. It gets no signals and keeps no access log.
-
-What this does not do: answer. That is `history.endpoint`, with what `http_answers` asks the broker.
 """
 
 from __future__ import annotations

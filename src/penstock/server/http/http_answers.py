@@ -2,8 +2,6 @@
 
 All calls are made on the broker's loop. They return within one turn, but for a login that has to wait because
 passwords were guessed.
-
-What this does not do: HTTP, or bytes of the journal.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Imported only where an HTTP listener is opened: uvicorn is an extra.
 
-What this does not do: TLS. Whoever needs it puts a proxy in front.
+There is no TLS: put a proxy in front where it is needed.
 """
 
 from __future__ import annotations
