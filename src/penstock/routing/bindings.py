@@ -10,9 +10,6 @@ Invariants
    arguments does not matter, their types and values do. `key` is equal for the same bindings and only for them.
 3. A destination counts the bindings that lead to it and is gone with the last: two bindings that differ in
    their arguments only are one destination, and it stays when one of them goes.
-
-A crash leaves nothing: durable bindings are declared again from the definitions.
-Does not: check that the ends exist (the broker does), or compare arguments with a message (the exchanges do).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ Invariants
 1. Bindings and matches are those of the inner exchange.
 2. It always needs the headers: whether a message waits is said there.
 
-A crash leaves nothing: durable exchanges and bindings are declared again from the definitions. Messages that wait are
-in a companion queue. Does not: hold messages, or know the time.
+Messages that wait are in a companion queue.
 """
 
 from __future__ import annotations

@@ -14,9 +14,6 @@ Invariants
 4. The answer of `matches` has each destination once, and belongs to the caller.
 5. `matches` takes at most about ROUTING_STEPS_MAX steps, and leaves in `cost` how many it took. If it has taken more,
    it has given up, and its answer does not count.
-
-A crash leaves nothing: durable exchanges and bindings are declared again from the definitions.
-Does not: check permissions, names, or that a destination exists; follow other exchanges (`router` does).
 """
 
 from __future__ import annotations

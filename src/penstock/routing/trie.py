@@ -14,8 +14,6 @@ Invariants
    `#` node, which stays active for the rest of the key once it was reached, is entered once: so a walk takes
    at most words times nodes steps, however the patterns are made.
 4. A walk ends when it has taken more than ROUTING_STEPS_MAX steps, wherever it is then.
-
-A crash leaves nothing. Does not: limit the number of words (`topic` does), or remember answers.
 """
 
 from __future__ import annotations
