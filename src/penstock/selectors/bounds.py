@@ -8,8 +8,6 @@ Invariants
 1. Whatever a peer sends as a selector, compiling it costs time and memory that these numbers bound.
 2. Matching one message costs at most `NODES_MAX` steps, each bounded by the size of the message's own values.
 3. The stack never grows with the length of a selector, only with `NESTING_MAX`: eight calls per level at most.
-
-A crash leaves nothing. Does not: limit how many selectors there are (every consumer has at most one).
 """
 
 from __future__ import annotations

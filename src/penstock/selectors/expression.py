@@ -9,9 +9,6 @@ Invariants
 2. `matches` never raises because of the values of a message, and is True only where the condition is true: false and
    unknown are both False.
 3. A selector never changes; the same message gets the same answer at any time.
-
-A crash leaves nothing: consumers come again with their selectors. Does not: find the values in a message (a `View`
-does), or read the argument of basic.consume.
 """
 
 from __future__ import annotations

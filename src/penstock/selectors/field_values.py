@@ -9,8 +9,6 @@ Invariants
    different ones must not become equal.
 3. A decimal becomes the float nearest to it. A timestamp is its seconds.
 4. Arrays, tables and void have no plain value: a selector sees them as missing.
-
-A crash leaves nothing. Does not: find the field in the message (the room that has the message does).
 """
 
 from __future__ import annotations

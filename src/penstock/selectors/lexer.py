@@ -11,8 +11,6 @@ Invariants
 1. The last token is END, and there is exactly one.
 2. A number is finite, and an integer has at most 64 bits.
 3. Every character is looked at a fixed number of times.
-
-A crash leaves nothing. Does not: know which token may follow which (the parser does).
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ Invariants
    its characters: bit i is set when the characters just read fit the segment's first i + 1. One step per character.
 3. A segment is never empty; a run of `%` is one `%`.
 4. An escape character is followed by `%`, `_` or itself; anything else is an error, since it has no meaning.
-
-A crash leaves nothing. Does not: fold case, or know about unknown values (`nodes` does).
 """
 
 from __future__ import annotations

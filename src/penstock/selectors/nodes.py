@@ -9,8 +9,6 @@ Invariants
    deep its selector is nested, not on how long it is.
 3. A value that is not a truth is unknown where a condition is asked for.
 4. Parts that cannot change the answer are not evaluated: AND stops at the first false, OR at the first true.
-
-A crash leaves nothing. Does not: count nodes or levels (the parser does, before a node is made).
 """
 
 from __future__ import annotations

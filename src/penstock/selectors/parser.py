@@ -11,8 +11,6 @@ Invariants
 2. Every name, literal and operator is counted before its node is made: at most `NODES_MAX`.
 3. Where a condition must stand, a number or a text is refused; so are calculations with texts and conditions. Names
    may stand anywhere: what they are is known when there is a message.
-
-A crash leaves nothing. Does not: evaluate anything, but the signs of numbers.
 """
 
 from __future__ import annotations

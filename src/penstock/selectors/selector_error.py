@@ -6,8 +6,6 @@ Life: made by the lexer, the parser or a pattern, raised once, and never kept.
 Invariants
 1. The column counts characters from 1. The end of the text is the column after its last character.
 2. The text quotes at most `SHOWN_CHARS_MAX` characters of the selector, and only printable ones.
-
-A crash leaves nothing. Does not: choose a reply code (the server does).
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ Invariants
 3. Truths, numbers and texts are three kinds. Values of different kinds are neither equal nor unequal: unknown.
    An integer and a float are one kind, and are compared by value, without rounding.
 4. A NaN never enters: `known` turns it into None where a message is asked.
-
-A crash leaves nothing. Does not: look at messages (`View` is implemented by the room that has them).
 """
 
 from __future__ import annotations
