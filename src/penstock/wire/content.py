@@ -11,7 +11,6 @@ envelope (not per message), because a broken headers table must be refused here 
 Invariants
   1. A body found by `scan_run` was preceded by the exact prefix and is followed by FRAME-END.
   2. An envelope's properties are valid: `decode_properties` accepted them.
-Nothing survives a crash. It does not know channels or queues, and does not keep anything between calls.
 """
 
 from __future__ import annotations

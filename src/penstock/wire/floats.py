@@ -6,8 +6,6 @@ Life of the data: none, these are pure functions.
 Invariants
 1. Only finite numbers pass in either direction. RabbitMQ cannot read the others either, and a value that is not
    equal to itself would make two equal declarations of a queue differ.
-
-A crash leaves nothing. Does not choose between the two widths: the field's type code does.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ Invariants
   1. Every frame made here ends with FRAME-END and fits into the frame size it was given.
   2. A body is handed in with its FRAME-END octet (see `message`): a body that fits into one frame is not copied to be
      framed, its frame head is put in front of it.
-Nothing survives a crash. It does not know methods, channels' states or limits beyond the frame size.
 """
 
 from __future__ import annotations

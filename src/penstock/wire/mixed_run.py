@@ -12,7 +12,6 @@ Invariants
   1. Every entry's frames were checked as carefully as one by one: types, channel, class, weight, sizes, FRAME-END.
   2. An envelope made here has valid properties: their lengths add up to the whole.
   3. The scan stops before the first message that is cut off, unusual or not plain; it never raises.
-Nothing survives a crash. It does not know channels or queues, and keeps nothing between calls.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Invariants
 1. A short string is at most 255 octets. A longer one is refused, never cut: it is our own mistake.
 2. It is UTF-8, but for properties that came with other octets: those are kept as surrogates and leave as they came.
 
-A crash leaves nothing. Reading is not here: the generated decoders have it inline, as a call costs more than the read.
+Reading is not here: the generated decoders have it inline, because a call costs more than the read.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ Invariants
 3. What an envelope says beside its properties (persistent, priority, expiration_ms) agrees with them after each edit.
 4. A reader holds at most HEADER_TABLES_MAX tables, none from properties of more than REMEMBERED_PROPERTIES_BYTES_MAX.
 
-A crash leaves nothing. Does not validate: the properties of an envelope were read once, when it was published. Of two
-headers with the same name only the last one survives an edit, as in `wire/tables`.
+Properties are not validated here: they were read once, when the message was published. Of two headers with the same
+name only the last one survives an edit, as in `wire/tables`.
 """
 
 from __future__ import annotations

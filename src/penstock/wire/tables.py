@@ -11,8 +11,6 @@ Invariants
 2. Reading and writing do not recurse: nesting is kept on a list, at most TABLE_DEPTH_MAX deep, and a
    table with everything inside it has at most TABLE_ITEMS_MAX fields.
 3. No octet outside pos..end is interpreted, and a container never reaches beyond the one it is in.
-
-A crash leaves nothing. Does not say what a field means: `x-message-ttl` is read by whoever knows it.
 """
 
 from __future__ import annotations
