@@ -6,8 +6,6 @@ begins behind the last event that the lake has. The cursor of the reader, which 
 follows what Spark has noted as done and is never ahead of the lake.
 
 How far it is, and how far behind, is in `_penstock/progress/archive.json` for `penstock pipeline status`.
-
-What it does not do: understand events. That is `refine`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Owns the place of that file, an archive as Java makes it (class data sharing), in this user's cache: one for each Java
 and Spark. A session names it to its JVM, which compares it with itself and with each jar, and goes on without it when
 anything differs. So a file that is out of date costs nothing but the time that it would have saved.
-
-Does not make the file: `prepare` does, and only when it is asked.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Every reader produces these and no others; Spark's schema, the lake's tables and the plain reader of the tests are made
 from them. A column, once released, keeps its name and its type.
-
-What it does not do: read anything.
 """
 
 from __future__ import annotations

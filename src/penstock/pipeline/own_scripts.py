@@ -2,8 +2,6 @@
 
 Owns the folder: XDG_CACHE_HOME/penstock, or one below the temporary folder where there is no home to write to. What is
 in it will be run, so a folder that others made is refused.
-
-Does not know what the programs are for: `java` and `worker_python` do.
 """
 
 from __future__ import annotations

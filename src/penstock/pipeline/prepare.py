@@ -3,7 +3,7 @@
 Runs a small archive and refine, notes which classes they used, and has Java write them. The file takes its place when
 it is whole and Java has shown that it can use it; until then there is the old one, or none.
 
-Does not do it by itself: it takes a minute or two, and 200 MB.
+It takes a minute or two, and 200 MB, so it runs only when it is asked for.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ its workers find this package. Everything can be set otherwise by `config`, whic
 
 A local session listens on the loopback interface alone; Spark by itself takes the first one that others can reach. So
 does the driver of a cluster whose master is on this machine's loopback interface.
-
-Does not stop sessions: there is one for each process, and whoever made it knows when it ends.
 """
 
 from __future__ import annotations

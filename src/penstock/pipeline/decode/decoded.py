@@ -1,7 +1,4 @@
-"""What a group's rows refer to: names, properties and bodies, looked up once for all columns.
-
-What it does not do: make columns.
-"""
+"""What a group's rows refer to: names, properties and bodies, looked up once for all columns."""
 
 from __future__ import annotations
 

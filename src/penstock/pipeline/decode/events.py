@@ -5,8 +5,6 @@ is cut into ranges. What cannot be read is a row that says so: nothing is raised
 whose checksum is wrong. `SegmentGone` passes: it is no damage.
 
 The column `problem` is about the columns that are asked for, since no others are looked at.
-
-What it does not do: decide which ranges there are, or read anything but the journal and bodies of the shared store.
 """
 
 from __future__ import annotations

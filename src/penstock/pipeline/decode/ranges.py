@@ -3,8 +3,6 @@
 The ranges of a plan follow each other and cover [from_lsn, to_lsn), LSNs that are lost on disk included: whoever reads
 the range in which a loss begins reports it. Only what the request cannot match is left out. Byte positions are a hint,
 LSNs decide: an event belongs to the range that has its LSN.
-
-What it does not do: read rows, or open logs.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Lower bounds are in, upper bounds are out: min_us <= time < max_us, min_seq <= seq < max_seq. A bound that is None holds
 nothing back. Filters mean what they mean in SQL: a row whose queue is null has no queue that matches.
-
-What it does not do: say which part of the log. That is a `ranges.LogRange`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Every change that a table or a lake makes to its folder goes through here, so the list of functions is the list of
 points at which a crash can fall between two steps. Each step is whole or has not happened, and is on disk when it
 returns.
-
-What it does not do: decide the order of the steps. That is the tables' affair.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ As long as Spark's checkpoint is there, Spark repeats the batch, and bronze take
 begins behind the last event of the lake; behind that of poison, the events of bronze in that batch would be lost. So
 a batch with rows for poison is noted before its commits, in `_penstock/half_batch.json`, and `undo` takes the half of
 it away again: the new checkpoint reads it once more.
-
-What it does not do: touch a batch that is whole.
 """
 
 from __future__ import annotations

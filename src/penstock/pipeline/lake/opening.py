@@ -3,8 +3,6 @@
 `_penstock/lake.json` says both. The format is chosen once, when the lake is made. The log is bound by the first job
 that archives it: rows of two brokers in one table could not be told apart, their positions and queue numbers are the
 same numbers.
-
-What it does not do: read or write rows.
 """
 
 from __future__ import annotations

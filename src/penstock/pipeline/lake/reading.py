@@ -3,8 +3,8 @@
 Limits on columns with statistics leave out files before Spark sees them; rows of the files that stay are filtered by
 Spark. So a job that goes on where it stopped opens the newest files only.
 
-What it does not do: hold files for a reader. A compaction of a Parquet table moves files away under a job that is
-reading them, which then fails and can be made again; those of a Delta table stay until `vacuum`.
+Nothing keeps files for a reader. A compaction of a Parquet table removes files under a job that is reading them; the
+job fails and can be run again. Files of a Delta table stay until `vacuum`.
 """
 
 from __future__ import annotations

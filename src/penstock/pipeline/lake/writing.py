@@ -6,8 +6,6 @@ pass over what begins with an underscore or does not end in `.parquet`. A transa
 (`LakeTable.append`).
 
 A crash leaves files in `_pending`, whole or torn, that nobody will name; `vacuum` removes them.
-
-What it does not do: make rows visible.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Lives that ended as dead letters, or were rejected and are gone, come from silver; what their messages looked like comes
 from bronze. They are grouped by queue, reason, routing key, content type and a header of one's choice. A group has an
 id, made from these.
-
-What it does not do: publish. That is `redrive`.
 """
 
 from __future__ import annotations

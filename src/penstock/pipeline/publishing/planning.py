@@ -1,7 +1,4 @@
-"""What a replay would publish: how much, of which queues and keys, in which slices.
-
-What it does not do: publish, or look into bodies.
-"""
+"""What a replay would publish: how much, of which queues and keys, in which slices."""
 
 from __future__ import annotations
 

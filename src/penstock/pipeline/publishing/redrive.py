@@ -4,7 +4,7 @@ The messages of a group are published again: into the queue that they died in, o
 earlier one has brought back, as far as the lake has heard of it; and the key of a message is the same in every redrive,
 so a queue with deduplication takes none twice.
 
-What it does not do: empty dead-letter queues. A dead letter that lies in one stays there.
+Dead letters that lie in a queue stay there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ slice (from a lake), and a queue with deduplication has each message once.
 What cannot be published again is counted and named, and stops nothing: a large body that had left the disk before it
 was archived, and rows with a problem.
 
-What it does not do: take messages out of queues. Dead letters that are in a queue stay there.
+Dead letters that lie in a queue stay there.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ not the publisher's, which the broker would refuse. Everything else keeps its oc
 
 What is added says where it comes from: `x-penstock-replayed` (the name of the replay), `-lsn` and `-queue`.
 
-What it does not do: the key for deduplication is put in by the sink, from the column `dedup_key`.
+The sink adds the key for deduplication, from the column `dedup_key`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ each slice. All that was chosen below `lsn` is with the broker. Nothing from `en
 published meanwhile. A crash leaves the state of the slice before: its messages are published again, and a queue with
 deduplication knows them.
 
-What it does not do: lock. Two runs of one name at a time publish the same keys.
+There is no lock: two runs of one name at the same time publish the same keys.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Which messages: published rows of a lake or of a log, narrowed by what the operator says.
 
 Names, keys and headers of the operator are values, never text of a query; `where` alone is SQL, and is meant to be.
-
-What it does not do: decide what becomes of them.
 """
 
 from __future__ import annotations

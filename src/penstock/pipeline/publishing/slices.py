@@ -1,8 +1,6 @@
 """Ranges of positions with about so many rows each: what one job of Spark publishes at a time.
 
 After each slice it is known how far a replay has come, for the eye and for the next start.
-
-What it does not do: read rows. It is given how many there are in each bucket of positions.
 """
 
 from __future__ import annotations

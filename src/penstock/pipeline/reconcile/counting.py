@@ -8,8 +8,6 @@ everywhere: every run, that of a purge too, carries those of the messages that r
 One run can lie across the position at which counting begins, and one across that at which it ends. Its bytes are known
 for the whole of it only, so their sum is not always exact. `exactly` counts events instead of runs: slower, and right
 everywhere. It is for queues of which the sums look wrong.
-
-Does not know what is reported.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Bucket b holds durations from 2^(b/8) to 2^((b+1)/8) microseconds; bucket -1 is those of less than one microsecond. The
 middle of a bucket is at most 4.5 % away from anything in it, so that is the error of a percentile taken from them.
 Spark has better sketches (KLL, in the column beside); this one needs no Spark, and a report is there at once.
-
-What it does not do: fill buckets. Spark does, in `minutes`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ the log is cut between two refinements.
 
 A message of which the publication was never seen (history began later) has a life all the same, `partial`, so that
 counts add up. A purge or a deletion alone makes no life: it names messages that were gone, or that are not history's.
-
-What it does not do: read or write tables. That is `refine_step`.
 """
 
 from __future__ import annotations

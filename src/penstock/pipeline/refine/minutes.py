@@ -6,8 +6,6 @@ refinement, without reading again what was read before.
 
 The depth is counted back from what is open at the end of the range. That is exact, however long ago those messages
 came, and needs no older rows.
-
-What it does not do: read or write tables. That is `refine_step`.
 """
 
 from __future__ import annotations

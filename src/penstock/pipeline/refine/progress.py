@@ -3,8 +3,6 @@
 `refine.json` is replaced last in each version, and points to the files of lives that are open behind it. What is to be
 done next is noted in `refine.next.json` before anything is written. So after a crash the same range is refined again
 under the same version, and the tables leave what they have.
-
-What it does not do: refine. That is `refine_step`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A batch, to be run every few minutes. It works in ranges of at most so many events, each a transaction of its own, until
 bronze is exhausted; so memory does not grow with what has piled up, and a run that is killed has done what it has done.
-
-What it does not do: read the journal. That is `archive`.
 """
 
 from __future__ import annotations

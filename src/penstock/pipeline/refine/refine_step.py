@@ -8,8 +8,6 @@ Rows with a problem are in the table poison, but are events all the same, and co
 
 Memory: rows stay with Spark, which goes to disk when it must. The driver holds names of files, and the rows of gold of
 one range.
-
-What it does not do: decide how long a range is. That is the job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """`penstock pipeline forecast`: when will this backlog be empty, or this queue full?
 
 It reads the last minutes of gold, without Spark. What it says holds as long as things go on as they did.
-
-What it does not do: read limits from the broker. Whoever asks gives them (`--limit QUEUE=N`, as in x-max-length).
 """
 
 from __future__ import annotations

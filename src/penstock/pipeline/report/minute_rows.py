@@ -4,8 +4,6 @@ Gold is small: a row for each queue and minute in which anything happened. Only 
 read, and of the files only those that reach into the span.
 
 Names of queues are text from outside. They leave here as they are; whoever shows them escapes them.
-
-What it does not do: sum up. That is `summary`.
 """
 
 from __future__ import annotations

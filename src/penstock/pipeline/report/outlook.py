@@ -3,8 +3,6 @@
 The slope is the median of the slopes between any two minutes (Theil and Sen): a burst or a pause does not bend it. The
 range is what lies between the 10th and the 90th of a hundred of those slopes. It says how steady the queue has been,
 not how sure the future is.
-
-What it does not do: know why. A consumer that was added a minute ago shows after some minutes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lines over time as SVG: no library, no script, colours by class so that the page decides them.
 
-What it does not do: know what it plots. Texts are escaped here.
+Texts are escaped here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """`penstock pipeline report`: what happened in the last hours, as a page and as tables.
 
 It reads gold alone, without Spark, and so takes about a second.
-
-What it does not do: bring gold up to date. That is `refine`.
 """
 
 from __future__ import annotations

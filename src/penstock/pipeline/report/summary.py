@@ -3,8 +3,6 @@
 Percentiles come from histograms that can be merged, and are right within 4.5 % (`refine.buckets`). Utilisation is busy
 time over (consumers x time), at most 1; it is an approximation, because consumers that prefetch hold many messages at a
 time. Minutes without a row are minutes in which nothing happened: rates are 0 and the depth stays.
-
-What it does not do: show anything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Numbers and names as people read them, the same on the page and in the terminal.
 
-What it does not do: escape for HTML. The page does that with everything that it is given.
+Texts are not escaped here: the page escapes everything that it is given.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A task publishes its rows and ends when the broker has confirmed them all. There is nothing to commit or to take back
 afterwards: a batch that is made again publishes the same keys, and queues with deduplication take each once.
-
-What it does not do: read. That is `pipeline.source`; `pyspark_penstock` joins the two.
 """
 
 from __future__ import annotations

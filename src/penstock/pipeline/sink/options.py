@@ -1,7 +1,4 @@
-"""The options of the sink, read once on the driver; executors get what came out.
-
-What it does not do: connect.
-"""
+"""The options of the sink, read once on the driver; executors get what came out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A rate that is not passed: a token bucket of one second's worth.
 
-What it does not do: share a rate among tasks. Each has a bucket of its own.
+Tasks do not share a rate: each has a bucket of its own.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ come twice. That is why each carries a key for deduplication (`rows`). A message
 (basic.nack) is sent again a few times, behind those that came after it. A message that no queue takes is an error:
 all are published as mandatory.
 
-What it does not do: make messages out of rows, or say which of them were published when it fails.
+When it fails, it does not say which of the messages were published.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ above them, and a null says nothing. A row without `delivery_mode` and `persiste
 The key of a message is `<query>/<batch>/<partition>/<row>`, the same each time a batch is made: it becomes the header
 by which a queue with deduplication knows it again, and the message-id of a row that has none. Column `dedup_key` is for
 keys of one's own.
-
-What it does not do: publish.
 """
 
 from __future__ import annotations

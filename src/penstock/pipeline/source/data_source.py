@@ -1,7 +1,4 @@
-"""Which reader stands behind which view; `pyspark_penstock` hands the options and the schema to these functions.
-
-Does not read anything.
-"""
+"""Which reader stands behind which view; `pyspark_penstock` hands the options and the schema to these functions."""
 
 from __future__ import annotations
 

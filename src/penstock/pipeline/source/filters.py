@@ -8,8 +8,6 @@ They are used with the option `pushFilters` only. Spark 4.3 remembers what a Pyt
 of a query, for all queries on the same DataFrame: a second one with other filters, or with none, gets the rows of the
 first, and so does the other side of a union or a join. With one `load()` for each query it is right; and the options
 `queue`, `vhost`, `kinds`, `startingOffsets` and `endingOffsets` (which can be times) are always right.
-
-Does not read anything.
 """
 
 from __future__ import annotations

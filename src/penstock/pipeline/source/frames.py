@@ -5,8 +5,6 @@ Python once more than it has to: it cannot know that they are in its own layout 
 ranges of the log (view `ranges`), one row for each task, and the events are decoded in `mapInArrow`, whose rows Spark
 takes as they are. The rows, the options, the tasks and the offsets are those of the source; `python -m benches.pipeline
 --only scans` measures both.
-
-Does not read anything: Spark's tasks do.
 """
 
 from __future__ import annotations

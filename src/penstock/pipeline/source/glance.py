@@ -2,8 +2,6 @@
 
 Spark asks an idle stream every ten milliseconds how far it can read. A folder can be looked at so often; a broker or a
 database on the other side of a network has better things to do.
-
-Does not run by itself: an answer that is too old is asked for again by whoever wants it.
 """
 
 from __future__ import annotations

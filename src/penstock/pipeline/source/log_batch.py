@@ -2,7 +2,7 @@
 
 Spark keeps the plan with the DataFrame, so all its queries see the same events.
 
-Does not move a reader's cursor: a batch has no checkpoint that could say how far it came.
+A batch moves no reader's cursor: it has no checkpoint that could say how far it came.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A task gets a range of the log and opens the log by itself, from its folder or over HTTP: nothing that is open travels.
 The events of a range are the same each time, so a task may be run again.
-
-Does not choose ranges: `log_batch` and `log_stream` do.
 """
 
 from __future__ import annotations

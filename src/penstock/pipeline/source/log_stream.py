@@ -6,8 +6,6 @@ while the stream runs; when Spark finds nothing new to do, all that it was given
 
 Limits of a trigger are counted in events and bytes of the log, before filters: how many rows a filter lets pass is
 known only when they are read.
-
-Does not read rows in this process: tasks do, with `log_read`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A batch asks a running broker, page by page, one task for each queue. A folder cannot answer: which messages are ready,
 unacked or delayed is known to the broker alone. A stream reads published events from the log, so it needs no broker,
 and has each message once, whatever became of it; its state is `published`.
-
-Does not take, mark or move a message.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Spark hands them over with their names in lower case, and that is how they are compared. Whoever misspells one is told
 the names that there are: an option that is silently ignored is a wrong result.
-
-Does not look whether there is a log or a database behind them.
 """
 
 from __future__ import annotations

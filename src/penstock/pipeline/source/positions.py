@@ -3,8 +3,6 @@
 An offset is {"log_id": …, "lsn": n}: everything below n has been read. Spark compares offsets as text, so the keys are
 always in this order. The id is that of the data folder: a checkpoint that belongs to another one is refused, because
 its LSNs would name other events.
-
-Does not keep anything: cursors are the log's.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ times of messages have no such order.
 
 There is no index on `messages_history.xid`: a question costs a look at all the history that is kept
 (`settings.history_days`).
-
-Does not choose ranges, and changes nothing in the database.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 `.schema(…)` is the projection: Spark does not tell a Python source which columns a query uses, so whoever wants few of
 them says so, and only those are decoded. Names and types have to be those of the view: nothing is converted.
-
-Does not read anything.
 """
 
 from __future__ import annotations

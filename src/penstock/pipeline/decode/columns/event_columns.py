@@ -1,7 +1,4 @@
-"""The columns of the view `events`, from a piece of a group.
-
-What it does not do: choose which columns, or put them together.
-"""
+"""The columns of the view `events`, from a piece of a group."""
 
 from __future__ import annotations
 

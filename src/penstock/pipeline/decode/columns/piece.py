@@ -1,7 +1,4 @@
-"""Some rows, written out: one element for each event. The arithmetic that all columns share.
-
-What it does not do: know what columns there are.
-"""
+"""Some rows, written out: one element for each event. The arithmetic that all columns share."""
 
 from __future__ import annotations
 

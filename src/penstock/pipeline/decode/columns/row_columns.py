@@ -1,7 +1,4 @@
-"""The columns of text that are the same for all events of a row, for both views.
-
-What it does not do: numbers, and what is in entries.
-"""
+"""The columns of text that are the same for all events of a row, for both views."""
 
 from __future__ import annotations
 

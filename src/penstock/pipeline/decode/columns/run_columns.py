@@ -2,8 +2,6 @@
 
 Of the heap only the names of routes are read, and references to bodies in the shared store, which say how large those
 are. A run that a bound cuts in two has its payload bytes split in proportion, so that the parts always add up.
-
-What it does not do: choose which columns, or put them together.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A code is the index of a text; `NO_TEXT` is null. Codes come for each run, not for each event, so that a run's text is
 repeated and not looked up again.
-
-What it does not do: know what the texts mean.
 """
 
 from __future__ import annotations

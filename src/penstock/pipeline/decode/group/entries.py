@@ -2,8 +2,6 @@
 
 Entries are numbered through the whole group. A body on disk ends with one octet more than the payload has; a reference
 is the address of a body in the shared store.
-
-What it does not do: say which event has which entry. That is in the rows.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A batch in a group has good rows and lengths. A byte of its heap is used only if its block was compared with the block's
 checksum: either in advance (`check_all`, `check_front`) or by `stretch`, which checks what it hands out.
-
-What it does not do: read, or know what rows mean.
 """
 
 from __future__ import annotations

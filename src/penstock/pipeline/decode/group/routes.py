@@ -1,7 +1,4 @@
-"""Exchange and routing key of published runs: names that stand in the same batch.
-
-What it does not do: remember names from one segment to the next; they would be the same texts again.
-"""
+"""Exchange and routing key of published runs: names that stand in the same batch."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A row stands for `count` events on consecutive messages. Every filter is exact on rows: a kind, a queue and a time are
 those of all its events, and bounds of LSN and seq cut a piece out of it. So nothing has to be filtered afterwards.
-
-What it does not do: read heaps, or make columns.
 """
 
 from __future__ import annotations

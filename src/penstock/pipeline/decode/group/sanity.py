@@ -2,8 +2,6 @@
 
 Neither rot nor a client can make such rows; a fault in a broker can, or a version that this one does not know. They are
 reported like damage, so that a reader never stops at them.
-
-What it does not do: judge what rows say about queues. That is for fsck.
 """
 
 from __future__ import annotations

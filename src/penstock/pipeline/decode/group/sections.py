@@ -6,8 +6,6 @@ together: NumPy and Arrow see their sections as one, and take properties and bod
 Every header and all rows and lengths are compared with their checksums, and by the same rule as in
 `journal.reading.replay`: behind damage only a header with the right salt, position and LSN is taken. The heap is
 checked as far as it is wanted. LSNs that cannot be read are handed on as `Damage`, where they would have been.
-
-What it does not do: look into rows.
 """
 
 from __future__ import annotations

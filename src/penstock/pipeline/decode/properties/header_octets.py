@@ -2,8 +2,6 @@
 
 `flat_headers` is a short way to what `properties.headers_of` says, without making fields in between. It gives up (None)
 on everything that is unusual: then the long way decides, and says what is wrong.
-
-What it does not do: judge.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ null and named in `problem`, and the octets themselves stay in the column `prope
 
 Headers become text: strings as they are, everything else as JSON. Octets are {"base64": …}, timestamps are ISO 8601,
 decimals and numbers that JSON does not have (NaN, infinity) are strings.
-
-What it does not do: change properties, or write them.
 """
 
 from __future__ import annotations

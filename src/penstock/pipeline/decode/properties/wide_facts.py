@@ -3,8 +3,6 @@
 Flags and lengths are followed with NumPy, a step for each property; texts are taken from where they stand. Entries that
 are odd in any way (malformed, not UTF-8, unusual headers) go the long way, one by one, and so every entry shows exactly
 what `properties.read_facts` says.
-
-What it does not do: choose when it pays.
 """
 
 from __future__ import annotations
