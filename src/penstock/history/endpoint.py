@@ -5,8 +5,6 @@ broker itself has to say, `counters` and `messages`, is asked on the loop, in on
 
 Every request is authenticated, and errors are {"error": text}. A text says what the one who asked can do; what the
 machine says about its files goes to the program's log alone.
-
-What this does not do: listen (`server.http`), or know users.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 It takes no lock and writes nothing but cursors (`store.reader_cursors`). The newest segment grows while it is read; a
 restart of the broker begins a new one; old ones are removed. `state` lists the folder and looks at the end of the
 newest segment, so asking often costs little.
-
-What this does not do: decide what is kept. That is the broker's (`store.retention`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A connection that the other side has closed meanwhile is made anew, once, without a word. Requests that can be repeated
 are, with growing pauses, when there is no connection or the broker has too many. An answer that is larger than what was
 asked for is not read.
-
-What this does not do: know what answers mean.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The same contract as a folder's, and two questions more that only a running broker can answer: its counters, and the
 messages that are in a queue now.
-
-What this does not do: keep anything. Every call asks.
 """
 
 from __future__ import annotations

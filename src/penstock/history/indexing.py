@@ -7,8 +7,6 @@ time, for it may be torn, or be overwritten after a write that failed.
 
 Damage is stepped over: the walk goes on with the next valid header. There is a mark behind it, and the LSNs of the
 marks show what is missing.
-
-What this does not do: open files, or look at messages. The text of a damaged name is left out.
 """
 
 from __future__ import annotations

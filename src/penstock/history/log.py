@@ -11,8 +11,6 @@ reader has not read, up to a limit (`store.reader_cursors`, `store.retention`).
 Two implementations: `folder_log.FolderLog` reads the folder of a broker that runs or does not, `http_log.HttpLog` asks
 a running broker (`endpoint`). Both are made by `opening.open_log` from a text, so that another process can open the
 same log again. A log is used by one thread.
-
-What this does not do: decode rows. That is `pipeline.decode`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ The bytes below a segment's durable end never change, so a mapped page stays wha
 a recovery that finds the last batch torn after all and cuts it off, ends the process (SIGBUS), where `pread` would
 raise or return less. So this is for processes that may end, like those of a Spark task; the broker, who hands others
 their bytes, reads them.
-
-What this does not do: know what is durable. The caller asks for that alone.
 """
 
 from __future__ import annotations

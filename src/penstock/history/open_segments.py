@@ -3,8 +3,6 @@
 A sealed segment never changes, so its head and its size are read once. Open files are few: the one that was used
 longest ago is closed when there are too many. A segment that was removed is closed as soon as that is noticed, since an
 open file keeps its bytes on the disk.
-
-What this does not do: walk batches.
 """
 
 from __future__ import annotations

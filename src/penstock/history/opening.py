@@ -3,8 +3,6 @@
 The text can be handed to another process, which opens the same log again: it never has a password in it. User and
 password are given apart, or stand in a URL that a person wrote, or in PENSTOCK_USER and PENSTOCK_PASSWORD; otherwise
 they are guest and guest, as everywhere.
-
-What this does not do: look at the log. A broker that does not answer is noticed by the first question.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The files of a data folder, for looking only: opened without the right to write, so that a reader needs none.
-
-What this does not do: make, change or lock anything. The broker that uses the folder does not notice.
-"""
+"""The files of a data folder, for looking only: opened without the right to write, so that a reader needs none."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Everything here comes from outside. Each part has a form and a limit, and what does not fit is a `BadAnswer` with the
 status and a text for the one who asked.
-
-What this does not do: know routes, or the log.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A body is looked for where its address says, and then in the files that compaction wrote, whose tables never change. It
 counts if its record has this address, this size, and all its checksums right: nothing else is ever answered. No file
 stays open, since an open file keeps the bytes of what the broker removes.
-
-What this does not do: know which queue belongs to which vhost; change anything.
 """
 
 from __future__ import annotations

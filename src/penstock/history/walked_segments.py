@@ -6,8 +6,6 @@ new log, in a process that stays: with this the second query over a folder walks
 A segment is known by the log's id, its number, and what the system says of its file: one of another folder, one that
 was put in its place, or one that somebody has changed, is another segment. Names are many where consumers live shortly,
 so the memory is bounded by them; what was walked first is given up, and walked again when somebody asks.
-
-What this does not do: keep walks that may still grow.
 """
 
 from __future__ import annotations
