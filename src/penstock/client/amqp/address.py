@@ -1,6 +1,6 @@
 """amqp://user:password@host:port/vhost?heartbeat=…: where a broker is, and how to speak to it.
 
-Does not connect. What is wrong with a URL is a ValueError that does not repeat it: there may be a password in it.
+A bad URL is a ValueError whose text does not repeat the URL: there may be a password in it.
 """
 
 from __future__ import annotations
