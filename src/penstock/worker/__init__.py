@@ -1,7 +1,4 @@
-"""Jobs: functions that are put onto queues, and the worker that runs them (`penstock work`).
-
-Imports leaves and client. docs/jobs.md has the whole story.
-"""
+"""Jobs: functions that are put onto queues, and the worker that runs them (`penstock work`). See docs/jobs.md."""
 
 from penstock.worker.jobs.backoff import Backoff
 from penstock.worker.jobs.job import Job, job
