@@ -26,11 +26,11 @@ Invariants of commits
      machine that is out of descriptors or memory (`stalled`): there the waiters keep waiting.
   8. Files given to `sync_first` are synced before the segment, by the same request. So is the folder, when the segment
      is new.
-  9. A waiter that raises keeps no other one from its answer. Its error is handed to `waiter_failed`, or raised when
-     everybody was told.
- 10. While somebody holds it, the batch is not written, however large it is and whoever waits. Nor is it while what it
-     refers to is being written (`is_behind`), unless it is urgent.
- 11. A commit mark follows when the journal has gone idle, one for each idle time, and nobody waits for it.
+  9. A waiter that raises keeps no other one from its answer. Its error is handed to `waiter_failed`, or raised when all
+     waiters were told.
+ 10. While a caller holds it open, the batch is not written, however large it is. Nor is it while a file that it refers
+     to is being written (`is_behind`), unless it is urgent.
+ 11. A commit mark follows when the journal has gone idle, one for each idle time. No waiter waits for it.
 
 Invariants of segments
  12. Nothing is appended to a segment of an earlier life: recovery replays what the last life has left (`replay`) and
@@ -38,7 +38,7 @@ Invariants of segments
  13. Every byte that is read back was compared with a checksum.
  14. The newest segment whose name is durable is never removed.
 
-A crash loses the gathering batch and any part of the one in flight; nobody was told that they are durable.
+A crash loses the gathering batch and any part of the one in flight; no waiter was told that they are durable.
 """
 
 from __future__ import annotations

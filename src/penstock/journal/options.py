@@ -1,16 +1,7 @@
-"""How large, how often, how safe: the numbers of the journal.
+"""The journal's sizes, intervals and durability. Tests use tiny numbers, so that a few messages cross each boundary.
 
-Owns: `JournalOptions`, values only. Whoever makes a journal hands them in; tests hand in tiny ones, so that each
-boundary is crossed with a few messages.
-
-Life of the data: read from the configuration at start, and constant while the journal lives.
-
-Invariants
-  1. `confirm_sync` is one of fsync, os, none.
-  2. Sizes and times are positive.
-
-A crash after "fsync" loses nothing that was reported durable. "os" survives a crash of the process, not of the machine;
-"none" survives neither, and reports everything as durable at once.
+`confirm_sync` says what a crash may take. "fsync" loses nothing that was reported durable. "os" survives a crash of the
+process, but not of the machine. "none" survives neither, and reports everything as durable at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""Where a batch of the journal is.
+"""Where a batch of the journal is: one object per batch, shared by everything that was gathered into it.
 
-Owns: `BatchPlace`, one object per batch. Everything that was gathered into a batch points to the same object, so that
-one assignment tells all of it where it can be read.
-
-Life of the data: made when a batch begins to gather, filled in when the batch was written, kept alive by the queue
-positions that point to it. What points to a place is: the place, and the index of an entry in the batch.
+So one assignment tells all of it where it can be read. A queue position is a place and the index of an entry in it.
 
 Invariants
   1. `segment` is -1 until the bytes were written; until then the batch cannot be read, and RAM holds its messages.

@@ -1,16 +1,13 @@
-"""A gathered batch as bytes.
+"""Encodes a gathered batch as the few pieces of bytes that one write takes.
 
-Owns: `encode_batch`, which makes the few pieces that one write takes, and `Stamp`, what a batch says about where and
-when it is written. Nothing here looks at a single message: lengths, heap and checksums are made of whole lists by C
-code, which is what keeps a message below a quarter of a microsecond.
-
-Life of the data: a batch is encoded when it is written, and once more for each time that it could not be.
+Nothing here looks at a single message: lengths, heap and checksums are made of whole lists by C code, which keeps a
+message below a quarter of a microsecond.
 
 Invariants
   1. The same rows and the same stamp give the same bytes.
   2. There are at most four pieces, whatever the number of messages.
 
-A crash while they are written leaves any part of them; the checksums tell.
+A crash while they are written leaves any part of them, and the checksums tell.
 """
 
 from __future__ import annotations

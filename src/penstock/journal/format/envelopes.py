@@ -1,13 +1,7 @@
-"""Envelopes from what the disk holds: address, properties, and the two facts that a row repeats.
+"""Makes envelopes from what is on disk: address, properties, and the two facts that a row repeats.
 
-Owns: `decode_envelope`. The address is exchange and routing key as basic.deliver carries them, the properties are the
-octets that the publisher sent; both come back as they were.
-
-Life of the data: an envelope is made when a batch is decoded, and shared by the entries of its run.
-
-Invariants
-  1. What comes back equals what was published, field by field.
-  2. The octets passed their checksum; that they are well formed is not taken for granted.
+An envelope equals what was published, field by field. Its octets passed their checksum, but they need not be well
+formed.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ Invariants
      position, all under its checksum. So no bytes that a client sent can pass for a batch, nor can a copied one.
   3. Every checksum but that of a head starts from the salt.
   4. block_crc[i] = crc32(block i, block_crc[i - 1]): one call checks the heap, and each block can be checked alone.
-
-A crash may leave any part of the last batch. This module only computes: it neither reads nor writes files.
 """
 
 from __future__ import annotations

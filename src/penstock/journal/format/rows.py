@@ -3,16 +3,12 @@
 A row is (seq, queue, actor, count, route, entry, kind, flags, arg, number); the ROW_ constants are the indexes. It
 stands for `count` events: messages seq, seq + 1, … of one queue. `entry` is the first of `count` entries in the heaps.
 
-Life of the data: numbers on disk. They are written by `journal`, read by recovery, fsck and the pipeline.
-
 Invariants
   1. A number, once released, keeps its meaning for ever. New kinds get new numbers.
   2. Kinds below 32 are events of messages; those from 32 on are about the journal itself.
   3. Every message leaves its queue by exactly one row of `GONE_KINDS`, or by the FORGET of the queue.
   4. DELIVERED, GIVEN, actors and reasons are for readers of history: recovery means the same without them. REQUEUED and
      RETURNED count a failed delivery, unless the actor of a REQUEUED says that the queue itself had the message.
-
-A crash leaves rows in whole batches or not at all.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""One batch, read back: its rows at once, its properties and bodies when somebody asks.
+"""One batch, read back: its rows at once, its properties and bodies on demand.
 
-Owns: `BatchView`, the checked rows and lengths of a batch together with the file that holds its heap, and
-`decode_entries`, which makes messages of the whole batch.
-
-Life of the data: a view lives as long as the file is open that it was made from; replay hands it to a visitor and then
-goes on. Decoded entries are plain tuples and live in the cache of `batch_cache`.
+A view is good as long as the file is open that it was made from. Decoded entries are plain tuples.
 
 Invariants
   1. Rows and lengths were compared with their checksum before a view exists.
@@ -12,7 +8,7 @@ Invariants
   3. A damaged block costs the entries that touch it: by their body, by their properties, by those they share, or by
      the name of their route. All other entries are served.
 
-A crash leaves batches of which the heap is not whole; `heap_is_whole` finds that out.
+After a crash the heap of the last batch may not be whole: `heap_is_whole` finds that out.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """Batches by place: read from the disk, whole or one entry at a time, and kept for a while.
 
-Owns: `BatchCache`, decoded batches in the order of their last use, views for single reads, and a few open segments.
-
-There are two ways. Who reads messages in the order in which they were written calls `read_run`: the batch is decoded
-whole, and the next messages are there already; of a large batch a view reads the run alone, and the view is there for
-the next one. Who wants messages out of order calls `read_one`: a view of the batch finds and checks that entry alone.
-Many single reads in order show that the batch is wanted after all, and it is decoded, unless it is large.
-
-Life of the data: a batch or a view is made when one of its messages is wanted, and leaves when others need the room, or
-when its segment is removed.
+There are two ways to read. `read_run` is for messages in the order in which they were written: the batch is decoded
+whole, and the next messages are there already. Of a large batch a view reads the run alone. `read_one` is for messages
+out of order: a view of the batch finds and checks that entry alone. Many single reads in order show that the batch is
+wanted after all; then it is decoded, unless it is large.
 
 Invariants
   1. The batches kept take at most `bytes_max` together, roughly, in RAM, the views at most `view_bytes_max`, or as much

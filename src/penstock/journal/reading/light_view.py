@@ -1,11 +1,8 @@
 """One batch for reads of a part of it: where each entry is, and how to check it, without decoding the others.
 
-Owns: `LightView`, columns of a batch whose header, rows and lengths were checked. It holds no bytes of messages and no
-open file: each read is handed the segment. A message costs one or two blocks of the heap, one for its properties and
-one for its body, neighbours cost theirs together; the address of the last route is kept, since most messages of a batch
-have the same.
-
-Life of the data: made by `batch_cache` when the first entry of a batch is read alone, kept as long as there is room.
+A view has the checked columns of a batch, but no bytes of messages and no open file: each read is handed the segment. A
+message costs one or two blocks of the heap, and neighbours share theirs. The address of the last route is kept, since
+most messages of a batch have the same.
 
 Invariants
   1. `_starts` has the first entry of each run in order, each once: rows of a fan-out name the entries that others had.

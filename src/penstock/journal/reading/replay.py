@@ -1,12 +1,10 @@
-"""Reading the journal from a position to its end, and telling a torn tail from rot.
+"""Reads the journal from a position to its end, and tells a torn tail from rot.
 
-`replay` hands every good batch to a visitor, in order, and says what it could not read. It is used by recovery, by fsck
-and by the pipeline.
+`replay` hands every good batch to a visitor, in order, and reports what it could not read. Recovery, fsck and the
+pipeline use it. A view is good during the visit only.
 
-Life of the data: nothing is kept. Views are good during the visit.
-
-The rule. One write is in flight at a time. So a batch that has a later batch, or a later segment, behind it was synced
-before those were begun: if it is damaged, that is rot. Only what stands last in the newest segment may be torn.
+The rule: one write is in flight at a time. So a batch that has a later batch or segment behind it was synced before
+those were begun; if it is damaged, that is rot. Only the last batch of the newest segment may be torn.
 
 Invariants
   1. Header, rows and lengths of each batch are checked; the heap only of the last one, which may be torn there.
@@ -16,7 +14,7 @@ Invariants
   4. What stands in a segment with an LSN that a later segment has given out again was cut off before: it is torn, even
      if it can be read.
 
-A crash leaves a torn tail: `cut_torn_tail` takes it away. `replay` never changes files. Rot in the last batch of all,
+A crash leaves a torn tail, which `cut_torn_tail` removes; `replay` never changes files. Rot in the very last batch,
 with no commit mark behind it, looks like a torn tail; it is reported with LSN and bytes, too.
 """
 

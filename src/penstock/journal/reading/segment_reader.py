@@ -1,18 +1,14 @@
 """One segment, for reading: its head, and the valid batches in it.
 
-Owns: `SegmentReader`, an open file with the salt of its segment. `header_at` says whether a batch stands at a position,
-`find_header` looks for the next one behind damage. `bytes_at` keeps a window of the file, so that hopping over many
-small batches costs few calls and hopping over large ones does not read their heaps.
-
-Life of the data: opened for a replay or for a read of a batch, closed by whoever opened it.
+`bytes_at` keeps a window of the file, so that hopping over many small batches costs few calls, and hopping over large
+ones does not read their heaps.
 
 Invariants
   1. A header is accepted only with the segment's salt and at the position that it names, so bytes that look like a
      batch are not taken for one, wherever they come from.
   2. The salt is that of the head, of its copy, or of the batch at the first position, which is no search.
-  3. It never writes.
 
-A crash may have left a file without a head, or none of the last batch's bytes: `head` is None, or no header is valid.
+A crash may have left a file without a head, or without the last batch: then `head` is None, or no header is valid.
 """
 
 from __future__ import annotations
