@@ -1,19 +1,14 @@
 """Shows what is in a file of the data folder, record by record, for people and scripts.
 
-What it owns: nothing. Each kind of file is told by its ending: `.pnj` journal segments, `.ckpt` checkpoints, `.qi`
-queue indexes, `.qs` queue stores, `.pms` shared stores. A record is a dict of plain values, with "record" as its kind;
-damage is a record too, and what can be read behind it follows.
-
-Life of the data: read as it is asked for, and forgotten. A segment explains itself: queues and consumers are shown with
-the names that the segment gives them.
+The ending of a file says what it is: `.pnj` journal segments, `.ckpt` checkpoints, `.qi` queue indexes, `.qs` queue
+stores, `.pms` shared stores. A record is a dict of plain values, with "record" as its kind; damage is a record too, and
+what can be read behind it follows.
 
 Invariants
   1. Nothing is written.
   2. Values are ints, strings, and lists and dicts of them. Bytes become text in which every octet that is not printable
      is escaped: what a client chose cannot reach a terminal.
   3. At most `limit` records are shown.
-
-A crash leaves files that are shown up to their torn end.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Shows index files, store files and the states of queues; the other half of `dump`.
 
-What it owns: nothing. It takes the bytes of a file, and yields a dict for each slot, record or state.
-
-Life of the data: as in `dump`.
-
 Invariants
   1. A slot or record is shown with its values only if its checksum is right; else as damaged.
   2. Records are found by hopping from head to head, from the beginning of the file on. Behind a record whose head is
      damaged nothing more is shown: bytes in a body may look like a record.
-
-A crash leaves a torn end, which is shown as damaged.
 """
 
 from __future__ import annotations

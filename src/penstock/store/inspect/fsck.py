@@ -1,10 +1,8 @@
-"""Looks at every byte of a data folder that somebody may need, and says what is wrong.
+"""Checks every byte of a data folder that a start or a message needs, and reports what is wrong.
 
-What it owns: a `Report`. It reads as a start would (`recovery.recover`), and then what a start does not: every heap of
-the journal, every slot of the indexes that are in use, and the body of every message that is waiting.
-
-Life of the data: nothing is kept, and nothing is changed. It needs no lock; what a running node has not finished
-writing looks like damage, so the report says when the folder is in use.
+It reads as a start would (`recovery.recover`), and then what a start does not read: every heap of the journal, every
+slot of the indexes in use, and the body of every waiting message. It needs no lock; what a running node has not
+finished writing looks like damage, so the report says when the folder is in use.
 
 Invariants
   1. No call that changes the disk is made.
@@ -12,9 +10,7 @@ Invariants
   3. A folder that was stopped cleanly, and is whole, has no findings.
 
 Severities: an "error" costs messages or definitions, or keeps a node from starting; a "warning" is repaired by the next
-start, or costs a reserve (a torn tail, the older checkpoint); a "note" costs nothing (files that nobody refers to).
-
-A crash leaves a folder that is in order, or whose torn tail is reported.
+start, or costs a reserve (a torn tail, the older checkpoint); a "note" costs nothing (files to which nothing refers).
 
 Nothing is repaired here: a start does what can be done.
 """

@@ -1,17 +1,10 @@
 """Reads every waiting message of a queue, wherever it is, without opening the queue; for fsck.
 
-What it owns: readers of the journal, of queue stores and of shared stores, which only read. It goes by the recovered
-state: the runs, and what the index knows beside them.
-
-Life of the data: nothing is kept but the places of records in the shared stores, until `close`.
-
 Invariants
   1. A message counts only if its checksums are right and its size is the one that the state or the slot says.
   2. Nothing is written, removed or cut: that is why the shared store is read here and not through `MessageStore`, whose
      start tidies up.
   3. Messages whose body was never proven durable are left out: a start drops them in silence.
-
-A crash at any time is harmless.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Checkpoint files: what a start needs to know so that it replays only the end of the journal.
 
-What it owns: the format (docs/formats/checkpoint.md) and the folder `checkpoint/`. A file is a header, records and a
-footer. The records are the definitions, the names of queue numbers, and one state per durable queue.
-
-Life of the data: a `CheckpointDraft` is written record by record under a name that nobody reads, then synced by the
-caller, then published: renamed, and the folder synced by the caller. The two newest good ones are kept.
-`read_checkpoint` reads one whole and believes nothing that its checksums do not vouch for.
+The records of a file are the definitions, the names of queue numbers, and one state per durable queue
+(docs/formats/checkpoint.md). A `CheckpointDraft` is written record by record under a name that no start reads, then
+synced by the caller, then renamed, and the folder synced by the caller. The two newest good ones are kept.
+`read_checkpoint` believes nothing that its checksums do not vouch for.
 
 Invariants
   1. A file with a number as its name was synced before it got the name.
@@ -14,7 +12,7 @@ Invariants
   3. A checkpoint is good as a whole or not used at all: with a queue missing, its messages would be gone in silence.
   4. The journal is kept from the replay start of the older of the two on, and so are the bodies that it needs.
 
-A crash leaves the drafts of what was not published; the next checkpoint overwrites and removes them.
+A crash leaves drafts that were not published; the next checkpoint overwrites and removes them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Makes a checkpoint while the node works: a little in each turn.
 
-What it owns: the checkpoint that is under way, and the list of those that are kept.
-
 Life of a checkpoint
   begin      the place where replay would begin is noted
   defining   the definitions are written into the draft, piece by piece

@@ -1,12 +1,12 @@
 """The disk of a node: the journal, the checkpoints, and what the queues of all vhosts share.
 
-What it owns: the lock on the data folder, the journal, the open files, the shared stores, the numbers of durable
-queues, and the work that goes on in the background. Queues are given a number and their recovered state, register, and
-are asked from then on as `StoredQueue` says.
+It has the lock on the data folder, the journal, the open files, the shared stores, the numbers of durable queues, and
+the work in the background. A queue is given a number and its recovered state, registers, and is asked from then on as
+`StoredQueue` says.
 
-Life of a node: `open` (lock, format, recovery, a new journal segment); turns, each ended by `end_turn`, which commits
-the journal and does one slice of a checkpoint, of moving bodies home, or of compaction; `stop` (the last checkpoint,
-with the mark of a clean stop).
+A node is opened (lock, format, recovery, a new journal segment), works in turns, and stops with a last checkpoint that
+has the mark of a clean stop. `end_turn` commits the journal and does one slice of a checkpoint, of moving bodies home,
+or of compaction.
 
 Invariants
   1. Nothing is written to the folder before it is locked, and nothing by queues before `open` has returned.
@@ -14,7 +14,7 @@ Invariants
   3. A queue sees its recovered state only after the shared store of its vhost has been started.
   4. After a failure that makes the disk untrustworthy (`failed`) nothing is reported durable any more.
 
-A crash at any time is a dirty start: the newest checkpoint, and the journal behind it.
+After a crash at any time the next start reads the newest checkpoint and the journal behind it.
 """
 
 from __future__ import annotations

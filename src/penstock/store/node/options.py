@@ -1,14 +1,8 @@
 """The numbers that the store is tuned with, in one place, with their units.
 
-What it owns: nothing but numbers; it is made once, from the configuration or by a test, and is not changed while a node
-runs. Tests hand in tiny ones, so that every boundary is crossed.
-
-Invariants
-  1. `index_slots` never changes for the life of a data folder's segment: each file carries its own number, and the
-     queue's state carries the one that its live map counts in.
-  2. A retention of 0 bytes or 0 seconds means that history goes as soon as nothing needs it and no reader holds it.
-
-A crash leaves it alone.
+`index_slots` may change between lives: each index file has its own number, and a queue's state has the one that its
+live map counts in. A retention of 0 bytes or 0 seconds means that history goes as soon as nothing needs it and every
+reader has read it. Tests use tiny numbers, so that every boundary is crossed.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 """Which queue a number in the journal stands for.
 
-What it owns: the numbers of durable queues, each with the ids of its vhost and of the queue, which name the folder, and
-a text for people. Rows carry the number; NAME rows and checkpoints carry the *label*: `<vhost_id>/<queue_id> <text>`.
-
-Life of the data: a queue gets its number when it is first opened; the number goes when the queue is deleted. After a
-start the table is what the checkpoint had, plus what NAME rows behind it said.
+A number stands for the ids of a vhost and of a queue, which name the folder, and a text for people. Rows carry the
+number; NAME rows and checkpoints carry the *label*: `<vhost_id>/<queue_id> <text>`. A queue gets its number when it is
+first opened, and keeps it until it is deleted. After a start the table is that of the checkpoint, with the NAME rows
+behind it.
 
 Invariants
   1. A number is never given to a second queue: `next_number` only grows, also over restarts.
   2. An id contains neither "/" nor a space, so that a label can be taken apart whatever the text contains.
   3. At most one number for each queue id.
 
-A crash may lose a number that no synced row used; it is then given again, which nobody can notice. It does no I/O.
+A crash may lose a number that no synced row used. It is then given again, and nothing can tell.
 """
 
 from __future__ import annotations

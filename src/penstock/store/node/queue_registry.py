@@ -1,16 +1,11 @@
 """The durable queues of a node, as its store knows them: their numbers, and who speaks for each.
 
-What it owns: the table of names, the queues that are open, and the states that recovery found for queues that are not
-open yet. Exactly one of the two speaks for a number: until a queue registers, its recovered state does.
-
-Life of the data: recovery puts states in; each queue takes its own when it is opened, and registers; a checkpoint walks
-over all numbers, whoever speaks for them; a deleted queue is forgotten with its name.
+Recovery puts in the state of each queue. A queue takes its own when it is opened, and registers; until then the
+recovered state speaks for it. A checkpoint walks over all numbers.
 
 Invariants
   1. A number has an open queue, or a recovered state, or neither (it is new and has never held anything); never both.
   2. A recovered state is not changed any more: its queue is not open, so no row is written for it.
-
-A crash leaves the checkpoint and the journal, from which recovery fills it again. It does no I/O.
 """
 
 from __future__ import annotations

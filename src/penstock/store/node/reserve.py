@@ -1,16 +1,12 @@
 """Room on the disk that is kept for the moment when there is none.
 
-What it owns: the file `reserve`, as long as the settings say, with nothing in it. When the journal finds the disk full,
-the file goes, and the journal tries again: acks, deletes and the checkpoint that makes room can be written.
-
-Life of the data: made at the start when there is room; given up when the journal asks; made again, by `restore`, when
-there is twice as much free as it needs, so that it does not come and go at the edge.
+The file `reserve` has the size that the settings say, and no content. When the journal finds the disk full, the file is
+removed and the journal tries again, so that acks, deletes and the checkpoint that makes room can be written. It is made
+again when twice as much is free as it needs, so that it does not come and go at the edge.
 
 Invariants
   1. The file is whole or it is not there: one that could not be made is removed.
   2. Nothing is ever read from it, and it need not survive anything.
-
-A crash leaves it as it was, or in part; the next start makes it whole.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""One syncer for several who need it.
+"""One syncer for several callers.
 
-A `Syncer` takes one request at a time. The journal and the checkpoint both have some, so each gets this one, which
-keeps what comes while a request is under way and passes it on afterwards, in order. Whoever has many files asks for a
-few at a time, so that the journal, which has publishers waiting, is held up for those few only.
-
-Life of a request: it waits, it is under way, it is answered. `finish_inline` is for the stop: it ends the syncer
-underneath, which waits for what is under way, and from then on syncs at once on the caller's thread.
+A `Syncer` takes one request at a time. The journal and the checkpoint share this one, which keeps requests that come
+while another is under way and passes them on in order. A caller with many files asks for a few at a time, so that the
+journal, which has publishers waiting, waits for those few only. `finish_inline` is for the stop: it ends the syncer
+underneath, and from then on syncs at once on the caller's thread.
 
 Invariants
   1. The syncer underneath has at most one request.
@@ -13,7 +11,7 @@ Invariants
   3. A request whose answer got lost counts as failed. It is never synced a second time: after a failure the second sync
      would say that all is well.
 
-A crash loses the requests; nobody was told that they were synced.
+A crash loses the requests; no caller was told that they were synced.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
 """What a queue's state means together with its index: which messages the index alone knows, and what they refer to.
 
-A state names its runs, and the segments of its index; the slots in there are read here, for whoever needs to know all
-messages of a queue without opening it: recovery, which counts references to the shared store and counts again after
-damage, and fsck.
-
-Life of the data: nothing is kept. States are recovery's; lost messages are taken out of them.
+A state names its runs and the segments of its index. The slots in those are read here, for callers that must know all
+messages of a queue without opening it: recovery, which counts references to the shared store, and fsck.
 
 Invariants
   1. A message that is in a run is taken from the run, whatever the index says: the run is as new as the journal.
   2. Slots of transient messages do not count, and neither does what is gone.
-  3. Nothing is written.
-
-A crash at any time is harmless.
 """
 
 from __future__ import annotations

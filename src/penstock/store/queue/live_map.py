@@ -1,18 +1,14 @@
 """Which messages of a queue still matter: a low mark, and bit masks for what went out of order.
 
-What it owns: one number below which everything is gone, and for each index segment in which messages went before those
-in front of them, an int whose bit i says that seq_id `segment * slots + i` is gone. A queue that is consumed in order
-has no masks at all; the worst case is one bit per waiting message.
-
-Life of the data: nothing happens at a publish (everything from `low` on is live until it is removed); a settled message
-is removed; the masks are copied into each checkpoint and brought up to date by replay.
+`low` is the number below which everything is gone. For each index segment in which messages went before those in front
+of them there is an int whose bit i says that seq_id `segment * slots + i` is gone. A queue that is consumed in order
+has no masks at all; the worst case is one bit per waiting message. A publish costs nothing: everything from `low` on is
+live until it is removed. The masks are copied into each checkpoint, and replay brings them up to date.
 
 Invariants
   1. Everything below `low` is gone, and `low` itself is not marked as gone.
   2. A mask has at least one bit, and none for a seq_id below `low`.
   3. Removing what is gone already changes nothing.
-
-A crash leaves what the last checkpoint and the journal behind it say.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A queue's index: for each seq_id that is no longer in RAM, one slot that says where the message is.
 
-What it owns: files of `segment_slots` slots of 32 bytes, in two areas. A slot of the first area is written once, when
-its message is paged out; one of the second area at most once, when the message moves home (0006). An ack never touches
-a slot: the queue knows which messages are gone, and removes a file when all of its messages are. Slots wait in a
-buffer, side by side, and are written with one call when the buffer is full, at `flush`, or before their file is read.
+A file has `segment_slots` slots of 32 bytes, in two areas. A slot of the first area is written once, when its message
+is paged out; one of the second area at most once, when the message moves home (decision 0006). An ack never touches a
+slot: the queue knows which messages are gone, and removes a file when all of its messages are. Slots wait in a buffer
+and are written with one call when the buffer is full, at `flush`, or before their file is read.
 docs/formats/queue-index.md has the layout.
 
 Invariants
@@ -18,9 +18,7 @@ Invariants
   4. After an OSError the buffer still has what was not written, and writing goes on with the next call.
 
 A crash may leave any part of what was not synced. Until a checkpoint has synced the file, the journal still has those
-messages.
-
-The index does not sync: its owner has `files_to_sync` synced.
+messages. The index does not sync: its owner has `files_to_sync` synced.
 """
 
 from __future__ import annotations

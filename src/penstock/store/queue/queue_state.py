@@ -1,18 +1,15 @@
 """What has to be known about a queue to open it again, without its messages.
 
-What it owns: counters, the live map, and where the messages are that the index does not know of. A `RunPlace` says
-where consecutive messages are: side by side in one journal batch or in the queue's store, or each in the shared store.
-
-Life of the data: a queue makes a `QueueState` of itself for a checkpoint (`encode`); recovery decodes it, and brings it
-up to date with the rows of the journal behind it (`apply_published`, `apply_gone`); the queue is opened from that.
+A state has counters, the live map, and the places of messages that the index does not know. A `RunPlace` says where
+consecutive messages are: side by side in one journal batch or in the queue's store, or each in the shared store. A
+queue makes a `QueueState` of itself for a checkpoint; recovery decodes it and applies the rows of the journal behind
+it; the queue is opened from that.
 
 Invariants
   1. `runs` are in the order of seq_ids, do not overlap, and stand for persistent messages only.
   2. Every live persistent message is in a run, or has a slot in an index segment that is named in `index_segments`.
   3. `count` and `size_bytes` are those of the live persistent messages.
   4. It is true for all journal rows below `lsn`, and for none from there on.
-
-A crash leaves the last encoded one in the checkpoint. It does no I/O.
 """
 
 from __future__ import annotations

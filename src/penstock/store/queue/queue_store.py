@@ -1,9 +1,9 @@
 """A queue's own store: the records of messages that left RAM or the journal, one file per stretch of seq_ids.
 
-What it owns: files of records (`shared/records`), cut at the same seq_ids as the files of the queue's index. Records
-are appended, never changed and never removed one by one; a file goes as a whole when all of its messages are gone. New
-records wait in a buffer and are written with one call per file, when the buffer is full or at `flush`. Reading looks
-into the buffer too, so that nothing is written only because it is read. docs/formats/queue-store.md has the layout.
+The files are cut at the same seq_ids as the files of the queue's index. Records (`shared/records`) are appended, never
+changed and never removed one by one; a file goes as a whole when all of its messages are gone. New records wait in a
+buffer and are written with one call per file, when the buffer is full or at `flush`. Reading looks into the buffer too.
+docs/formats/queue-store.md has the layout.
 
 Invariants
   1. The record of a seq_id is in file `seq_id // segment_slots`, at the offset that `append` answered.
@@ -13,10 +13,8 @@ Invariants
   4. After an OSError the buffer still has what was not written, at the same offsets.
   5. A record is checked each time it is read, and must belong to the file it is in, and be the one that was wanted.
 
-A crash may leave any part of what was not synced. Who refers to a record has its file synced before the reference
-counts.
-
-The store does not sync: its owner has `files_to_sync` synced.
+A crash may leave any part of what was not synced. The store does not sync: its owner has `files_to_sync` synced before
+a reference to a record counts.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """What the node's store asks of a queue that it keeps on disk.
 
-The way up: the store knows queues only as this class. The variable queue implements it and registers itself with the
-`NodeStore`; from then on it is asked for its state at each checkpoint, and for help when a journal segment is to go.
+The store knows queues only as this class. The variable queue implements it and registers itself with the `NodeStore`;
+from then on it is asked for its state at each checkpoint, and for help when a journal segment is to go.
 
-Life of a checkpoint, as a queue sees it: `snapshot` and `flush` in one turn, one after the other, with nothing of the
-queue's in between; then `files_to_sync`, a few files at a time, each time followed some turns later by `files_synced`;
-and when the checkpoint has its name, `synced`. When a checkpoint is given up, files that were handed out get
-`sync_given_up`, what is missing does not come, and the next one asks again.
+A checkpoint calls `snapshot` and `flush` in one turn; then `files_to_sync`, a few files at a time, each followed some
+turns later by `files_synced`; and `synced` when the checkpoint has its name. When a checkpoint is given up, files that
+were handed out get `sync_given_up`, and the next checkpoint asks again.
 
 Invariants
   1. `snapshot` is called only while no row is waiting to be written: every journal place of the queue is known.

@@ -1,10 +1,8 @@
-"""Whether the last batch of the journal is there with everything that it refers to.
+"""Decides whether the last batch of the journal is there with everything that it refers to.
 
 Large bodies are in the shared store, and a batch that names them is durable when both are synced. A crash before that
-may leave the batch whole and the bodies not. Then nobody was told that the batch is durable, and taking only a part of
-it would tear a transaction: it counts as torn, like a batch that misses bytes of its own.
-
-What it owns: nothing. It looks at one batch, once in a start, before the batch is replayed.
+may leave the batch whole and the bodies not. Then no publisher was told that the batch is durable, and taking only a
+part of it would tear a transaction: it counts as torn, like a batch that misses bytes of its own.
 
 Invariants
   1. Only a batch that no later one, and no checkpoint, proves to be durable is judged. What is missing in others is
@@ -12,8 +10,6 @@ Invariants
   2. A body that the batch itself settles again is not looked for: it was perhaps never written.
   3. Every byte of the others is compared with its checksum, where they were put or where compaction has copied them to:
      the batch may be durable for long, with nothing behind it.
-
-A crash at any time is harmless: nothing is changed.
 """
 
 from __future__ import annotations

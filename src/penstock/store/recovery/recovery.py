@@ -1,8 +1,8 @@
 """How a node comes back: the newest good checkpoint, and the journal behind it.
 
-What it owns: nothing that lasts. `recover` reads, and says what it found; `settle` does the little that must be done to
-the disk before the node may work: it copies damaged bytes to `lost+found`, cuts off a batch that was never completed,
-and syncs what the last life wrote and perhaps did not sync. Then the node opens a new journal segment.
+`recover` reads and reports what it found. `settle` does the little that must be done to the disk before the node may
+work: it copies damaged bytes to `lost+found`, cuts off a batch that was never completed, and syncs what the last life
+wrote and perhaps did not sync. Then the node opens a new journal segment.
 
 Life of a start
   1. `check_format`: is this a data folder, and one that this version understands?

@@ -1,20 +1,16 @@
 """Brings the states of a checkpoint up to date with the journal behind it.
 
-What it owns while a start lasts: the states of all queues, the table of names, and the changes of the definitions, in
-order. `visit` is shown every batch from the replay start on; `finish` closes the books.
-
-Life of the data: filled from a checkpoint (or empty, without one), changed row by row, then handed to the node.
+It has the states of all queues, the table of names, and the changes of the definitions, in order. `visit` is shown
+every batch from the replay start on; `finish` ends it.
 
 Invariants
   1. A row is applied to a queue only if its LSN is not below that of the queue's state: what is below is in it.
   2. A row of a queue that is not named yet is kept under its number. What has no name at the end is reported.
   3. After a hole in the LSNs, which is a rotten batch, nothing is guessed: seq_ids that are missing behind it are
      named, and all queues are counted again.
-  4. Who had a message, and why it went, means nothing here: rows for history alone and names of consumers are passed
-     over.
+  4. Who had a message, and why it went, means nothing here: rows that are for history alone, and names of consumers,
+     are passed over.
   5. `unproven` has the references of batches that no later batch reports as durable.
-
-A crash while it runs leaves nothing behind: nothing is written here.
 """
 
 from __future__ import annotations

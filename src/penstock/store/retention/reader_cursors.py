@@ -1,15 +1,12 @@
 """The cursors of history's readers, and the id of the log: the folder `readers` of a data folder.
 
-Words: a *reader* is a name; its *cursor* is an LSN below which it has put every event somewhere safe. Retention keeps
-what a reader has not read (`store.retention`).
+A *reader* is a name; its *cursor* is an LSN below which it has put every event somewhere safe. Retention keeps what a
+reader has not read (`store.retention`).
 
-What it owns: `readers/<first 32 hex digits of the name's SHA-256>.json`, one small file per reader, and
-`readers/log-id`, 32 hex digits that are another for each data folder. A name is whatever a person chose, so it is in
-the file and never in a path.
-
-Life of a cursor: made by the first `write_cursor`, replaced by a larger one each time the reader has got on, removed by
-`forget_cursor`. Who reads the folder writes the file itself, with a broker or without; a broker reads it after each
-checkpoint. The id is made at the first start of a broker and stays.
+Each reader has a small file, `readers/<first 32 hex digits of the name's SHA-256>.json`: a person chose the name, so it
+is in the file and never in a path. The reader writes the file itself, with a broker or without; a broker reads it after
+each checkpoint. `readers/log-id` has 32 hex digits that differ between data folders; the first start of a broker makes
+it.
 
 Invariants
   1. A cursor only grows. One name has one writer: of two, the one that is behind may set it back to its own place.

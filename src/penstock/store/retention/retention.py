@@ -1,16 +1,12 @@
 """Which journal segments are kept, and how the others get free to go.
 
-Words: a segment is *history* when the newest checkpoint no longer replays it. History is kept up to a size and an age,
-because people and programs read it. A segment is *needed* while a kept checkpoint replays it or refers to a body in it.
-It is kept as *unread* while it is out of retention, is not needed, and a named reader has not read it
-(`unread_history`).
+A segment is *history* when the newest checkpoint no longer replays it. History is kept up to a size and an age, because
+people and programs read it. A segment is *needed* while a kept checkpoint replays it or refers to a body in it. It is
+*unread* while it is out of retention, is not needed, and a named reader has not read it (`unread_history`).
 
-What it owns: the decision, after each checkpoint, which segments to remove; and moving the bodies home that keep old
-segments alive, out of as many segments as are worth it.
-
-Life of a segment: written; history; out of retention; when only few of its bytes and of those before it are alive, or
-the journal has grown far beyond what is alive, its live bodies are copied to the stores of their queues (`moving`); two
-checkpoints later nobody needs it; unread, until all readers have read it; removed.
+After each checkpoint segments that are neither history to keep, nor needed, nor unread are removed. When only few bytes
+of old segments are alive, or the journal has grown far beyond what is alive, their live bodies are copied to the stores
+of their queues (`moving`); two checkpoints later the segments are no longer needed.
 
 Invariants
   1. Segments are removed from the oldest on, without holes.

@@ -12,7 +12,7 @@ Invariants
   4. Every entry of `live` is in exactly one file, and that file's `addresses` name it. They name dead ones too.
   5. A file that may have become worth compacting or removing is in `suspects`.
 
-A crash takes all of it; recovery counts the references again and start() finds the files. The map does no I/O.
+A crash takes all of it; recovery counts the references again and start() finds the files.
 """
 
 from __future__ import annotations

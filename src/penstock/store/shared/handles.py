@@ -13,8 +13,6 @@ Invariants
   3. A handle is asked back once.
   4. At most `limit` handles are open that were not asked back. With owners that answer at once, as `SegmentFiles` does
      unless told otherwise, at most `limit` are open; others are over it for as long as they take.
-
-A crash closes everything, and nothing here has to be remembered.
 """
 
 from __future__ import annotations

@@ -1,20 +1,17 @@
 """The shared stores of all vhosts: two each, made when they are first asked for.
 
-What it owns: the `MessageStore`s, and their place in the node's work: they are written and synced before the journal's
-batch that refers to them, and compacted in the background.
-
-Life of a store: at its start the references to it are counted, in the recovered states of its vhost's queues and in
-their indexes; messages whose bodies cannot be read are taken out of these states; then the queues are opened and use
-it. It is closed with the node, or removed with its vhost.
+Bodies are written and synced before the batch of the journal that refers to them, and compacted in the background. At
+its start the references to a store are counted, in the recovered states of its vhost's queues and in their indexes, and
+messages whose bodies cannot be read are taken out of these states.
 
 Invariants
-  1. A persistent store is started before any queue of its vhost is open: who opens a queue asks for its state, and that
+  1. A persistent store is started before any queue of its vhost is open: opening a queue asks for its state, and that
      starts the store.
   2. Bodies are synced before the batch that refers to them is durable.
   3. A message whose body is missing is reported as lost, unless its batch was never reported durable: then nobody was
      told that it is safe, and it is dropped in silence.
 
-A crash leaves bodies that nobody refers to; the next start finds them without a reference.
+A crash leaves bodies to which nothing refers; the next start finds them without a reference.
 """
 
 from __future__ import annotations
