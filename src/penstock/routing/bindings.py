@@ -1,9 +1,5 @@
 """Bindings, and sets of destinations that several bindings may lead to.
 
-Owns: `Binding`, the line from an exchange to a queue or to another exchange, and its identity.
-Life: made by the broker from queue.bind, exchange.bind or a definition; kept by its source exchange until it
-is unbound or one of its ends is deleted.
-
 Invariants
 1. A binding never changes after it was made.
 2. Two bindings are the same when source, destination, routing key and arguments are equal; the order of the

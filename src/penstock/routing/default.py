@@ -1,11 +1,7 @@
 """The default exchange, whose name is empty: the routing key is the name of the queue.
 
-Owns: nothing; every queue is bound to it by its name as long as it lives. Crash: nothing to lose.
-
-Invariants
-1. It has no bindings of its own, and none can be made or removed.
-
-Does not: know whether the queue exists. Its answer is a name, and the caller drops a name that is nobody's.
+Every queue is bound to it by its name; bindings can be neither made nor removed. It answers with a name, and the caller
+drops a name that no queue has.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """The x-delayed-message exchange: an exchange of another type whose messages may be held back before they are routed.
 
-Owns: an exchange of the type that the argument `x-delayed-type` names; bindings are that one's. Life: as any exchange.
-
-Invariants
-1. Bindings and matches are those of the inner exchange.
-2. It always needs the headers: whether a message waits is said there.
-
-Messages that wait are in a companion queue.
+`x-delayed-type` names the type of the inner exchange, which has the bindings and does the matching. The headers are
+always needed: they say whether a message waits. Messages that wait are in a companion queue.
 """
 
 from __future__ import annotations

@@ -1,12 +1,4 @@
-"""The direct exchange: a message goes where its routing key is bound, letter for letter.
-
-Owns: the destinations by routing key. Life, crash: as `exchange`.
-
-Invariants
-1. A routing key is in the index exactly while some binding has it; one look-up answers `matches`.
-
-Does not: look at arguments or headers.
-"""
+"""The direct exchange: a message goes where its routing key is bound, letter for letter."""
 
 from __future__ import annotations
 

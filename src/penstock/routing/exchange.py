@@ -1,16 +1,13 @@
 """An exchange: the contract of all types, and what they have in common.
 
-Owns: an exchange's attributes and its bindings by identity. Each type adds an index of its own that answers
-`matches` without looking at bindings that cannot match.
-Life: made by `factory.make_exchange` at exchange.declare, kept in the vhost's registry, dropped at
-exchange.delete or, when it is auto-delete, by the broker after the last unbind.
+Each type adds an index of its own, which answers `matches` without looking at bindings that cannot match.
 
 Invariants
 1. A binding is there once, however often it is bound; `bind` and `unbind` say whether they changed anything.
 2. The type's index knows the same bindings as `bindings()`, no others.
-3. `matches` changes nothing and remembers nothing: equal bindings and equal messages give equal answers, in
-   the order in which the bindings were made or in which the index is walked. Who caches answers forgets them
-   when a binding or an exchange comes or goes.
+3. `matches` changes nothing and remembers nothing: equal bindings and equal messages give equal answers, in the order
+   in which the bindings were made or the index is walked. A cache of answers is cleared when a binding or an exchange
+   comes or goes.
 4. The answer of `matches` has each destination once, and belongs to the caller.
 5. `matches` takes at most about ROUTING_STEPS_MAX steps, and leaves in `cost` how many it took. If it has taken more,
    it has given up, and its answer does not count.

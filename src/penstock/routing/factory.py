@@ -1,13 +1,4 @@
-"""Makes exchanges by the name of their type, and names those that every vhost has from the start.
-
-Owns: nothing but the two tables. Crash: nothing to lose.
-
-Invariants
-1. Every type that a client may declare is in EXCHANGE_TYPES, and `make_exchange` knows no other.
-2. Every row of PREDECLARED is durable and not auto-delete; clients can neither declare nor delete them.
-
-Does not: check names, permissions or whether the exchange exists already.
-"""
+"""Makes exchanges by the name of their type, and names those that every vhost has from the start."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""The fanout exchange: a message goes to every destination.
-
-Owns: the destinations. Life, crash: as `exchange`.
-
-Invariants
-1. A destination is there exactly while some binding leads to it, whatever the binding's key and arguments.
-
-Does not: look at routing keys, arguments or headers.
-"""
+"""The fanout exchange: a message goes to every destination."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The headers exchange: a message's headers are compared with the arguments of the bindings.
 
-Owns: patterns, one per distinct set of arguments, each with the destinations of the bindings that have it; and
-an index of the patterns by header and value.
-Life: a pattern comes with its first binding and goes with its last. Crash: as `exchange`.
+A pattern is a distinct set of arguments, with the destinations of the bindings that have it. Patterns are indexed by
+header and value.
 
 The argument x-match says how a pattern matches: `all` (also when it is absent) and `any` leave out arguments
 that start with "x-", `all-with-x` and `any-with-x` take them too; x-match itself is never compared. An argument
@@ -14,8 +13,6 @@ Invariants
 2. An `all` pattern without items matches every message and is in `always`; an `any` pattern without items
    matches none and is nowhere.
 3. Nothing is left of a pattern in the index, or of a header without patterns, when its last binding went.
-
-Does not: look at routing keys.
 """
 
 from __future__ import annotations

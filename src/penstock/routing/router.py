@@ -1,7 +1,5 @@
 """From an exchange to queues: follows bindings between exchanges, and alternate exchanges.
 
-Owns: nothing; it reads the vhost's registry of exchanges. Crash: nothing to lose.
-
 Invariants
 1. A queue is in the answer at most once, however many ways lead to it.
 2. An exchange is visited at most once per message, so cycles end.
@@ -10,8 +8,6 @@ Invariants
 4. Names of exchanges that do not exist lead nowhere.
 5. A message takes at most about ROUTING_STEPS_MAX steps. One that needs more goes nowhere, and `gave_up` says so.
 6. The order of the answer is that of a breadth-first walk: the same for the same bindings and message.
-
-Does not: know queues. The default exchange answers with names, and the caller drops those that are nobody's.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """The topic exchange: bindings are patterns over the dot-separated words of the routing key.
 
-Owns: a trie of its bindings' patterns. Life, crash: as `exchange`.
-
-Invariants
-1. The trie holds one insertion per binding.
-2. No pattern has more than TOPIC_WORDS_MAX words: a longer one is refused when it is bound. Routing keys may
-   have as many words as a short string has room for; they are matched all the same.
-
-Does not: look at arguments or headers.
+No pattern has more than TOPIC_WORDS_MAX words: a longer one is refused when it is bound. Routing keys may have as many
+words as a short string has room for.
 """
 
 from __future__ import annotations

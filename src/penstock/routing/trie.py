@@ -1,8 +1,5 @@
 """A trie of topic patterns: which patterns match a routing key, in one walk and without backtracking.
 
-Owns: nodes, one per distinct beginning of a pattern, and the destinations at the nodes where patterns end.
-Life: a node comes with the first pattern that passes through it and goes with the last.
-
 A pattern is split at dots. `*` stands for one word, `#` for any number of words, none included. An empty
 string has no words; otherwise empty words are words, so that "a." has two.
 
