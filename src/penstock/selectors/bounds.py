@@ -1,8 +1,7 @@
 """The limits of the selector language, each with its reason.
 
-Owns: numbers that never change, and nothing else. They are here and not in `penstock.limits` because they are part
-of the language: docs/selectors.md lists them, and a selector that is accepted today must be accepted tomorrow.
-Raising one is harmless to users, lowering one is not.
+They are here and not in `penstock.limits` because they are part of the language: docs/selectors.md lists them, and a
+selector that is accepted today must be accepted tomorrow. Raising one is harmless to users, lowering one is not.
 
 Invariants
 1. Whatever a peer sends as a selector, compiling it costs time and memory that these numbers bound.

@@ -1,8 +1,4 @@
-"""A compiled selector, and the one way to get it: what the rest of the broker uses of this room.
-
-Owns: `Selector`, the text that a consumer gave together with what it means.
-Life: compiled once, when a consumer comes with one; asked for each message; gone with its consumer. The language is
-described in docs/selectors.md.
+"""A compiled selector: what the rest of the broker uses of this room. docs/selectors.md describes the language.
 
 Invariants
 1. `compile_selector` raises `SelectorError` and nothing else, whatever the text is.

@@ -1,8 +1,5 @@
 """The plain value of a field of a message: what a selector can compare.
 
-Owns: the one way from AMQP's seventeen types of fields to the four kinds of values of selectors.
-Life: a value is made when a selector asks for it, and is gone with the answer.
-
 Invariants
 1. Every field has a plain value or None; nothing raises, whatever octets a publisher sent.
 2. Text and binary are the same: the octets read as UTF-8. Octets that are not UTF-8 have no plain value, since two

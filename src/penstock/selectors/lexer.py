@@ -1,8 +1,5 @@
 """A selector's text as a list of tokens: names, literals, keywords and symbols, each with its column.
 
-Owns: what a token looks like, and which characters may stand in one.
-Life: the tokens live while their selector is parsed.
-
 A name begins with a letter, `_` or `$` and goes on with letters, digits, `_`, `$`, `-` and `.`; so `x-match` is a name,
 and a subtraction needs a space before its minus. Between double quotes any characters make a name. Keywords are
 words in any case; a word between double quotes is never one.

@@ -1,8 +1,7 @@
 """The patterns of LIKE: `%` stands for any text, `_` for one character, everything else for itself.
 
-Owns: a pattern, cut at its `%` into segments. A segment has a fixed length, so the leftmost place where it fits is
-always a good one, and nothing that was tried has to be tried again.
-Life: a pattern is made when its selector is compiled, and never changes.
+A pattern is cut at its `%` into segments. A segment has a fixed length, so the leftmost place where it fits is always a
+good one, and the search never goes back.
 
 Invariants
 1. A text of n characters is passed over once, whatever the pattern: `%` never goes back.

@@ -1,8 +1,5 @@
 """The tree of a selector: each node answers its value for a message.
 
-Owns: the operators of the language, one class each, over the rules of `values`.
-Life: a tree is made once, by the parser, and never changes. It keeps nothing of the messages it was asked about.
-
 Invariants
 1. `evaluate` never raises, and gives no NaN.
 2. Chains are flat: `a AND b AND c`, `a + b - c` are one node with many parts. So the height of a tree depends on how

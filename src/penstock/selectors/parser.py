@@ -2,9 +2,6 @@
 
     OR   AND   NOT   comparisons, BETWEEN, IN, LIKE, IS   + -   * /   signs   names, literals, parentheses
 
-Owns: the grammar, the counting of nodes and levels, and the words of most errors.
-Life: a parser lives as long as one selector is compiled.
-
 Invariants
 1. Every level of recursion is counted before it is entered: at most `NESTING_MAX` open parentheses, NOTs and signs.
    Chains of operators are loops.

@@ -1,8 +1,5 @@
 """What is wrong with a selector: where, what was found there, and what was expected.
 
-Owns: the error and its words. It is a peer's mistake; the server answers it with a close method and this text.
-Life: made by the lexer, the parser or a pattern, raised once, and never kept.
-
 Invariants
 1. The column counts characters from 1. The end of the text is the column after its last character.
 2. The text quotes at most `SHOWN_CHARS_MAX` characters of the selector, and only printable ones.

@@ -1,9 +1,7 @@
 """Values in selectors: what a message answers, and how two values are compared and calculated with.
 
-Owns: the rules of three-valued logic. None is "unknown": a header that is not there, and every result that has no
-meaning, like a text that is less than a number. Unknown is not an error, and a message for which a selector is unknown
-does not match.
-Life: values belong to the message; nothing here keeps them.
+None is "unknown": a header that is missing, and every result that has no meaning, like a text that is less than a
+number. Unknown is not an error. A message for which a selector is unknown does not match.
 
 Invariants
 1. No function raises, whatever the values are.
