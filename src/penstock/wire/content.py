@@ -1,12 +1,7 @@
 """Content: runs of equal publishes, envelopes from properties, what the broker must read in them.
 
-What it owns
-  `scan_run`       takes many messages at once from a buffer, when they differ in their bodies only.
-  `read_content`   looks into the properties once, for what the broker itself needs.
-  `strip_bcc`, `replace_reply_to`  the two places where a message is delivered with other properties than it came with.
-
-Life of the data: property bytes come from a content header frame and go out again unchanged; they are decoded once per
-envelope (not per message), because a broken headers table must be refused here and not by an innocent consumer.
+Property bytes go out as they came. They are decoded once per envelope, not per message, because a broken headers table
+must be refused here and not by an innocent consumer.
 
 Invariants
   1. A body found by `scan_run` was preceded by the exact prefix and is followed by FRAME-END.

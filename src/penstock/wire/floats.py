@@ -1,11 +1,7 @@
 """Floating point fields of tables: the one place that packs IEEE 754.
 
-Owns: the conversion of 4 and 8 octets to a float and back.
-Life of the data: none, these are pure functions.
-
-Invariants
-1. Only finite numbers pass in either direction. RabbitMQ cannot read the others either, and a value that is not
-   equal to itself would make two equal declarations of a queue differ.
+Only finite numbers pass in either direction. RabbitMQ cannot read the others either, and a value that is not equal to
+itself would make two equal declarations of a queue differ.
 """
 
 from __future__ import annotations

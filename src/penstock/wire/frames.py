@@ -1,8 +1,7 @@
 """Frames: type, channel, size, payload, FRAME-END.
 
-What it owns: the frame constants and the making of frames from payloads. Reading frames is a loop over the bytes that
-arrived and lives where they arrive (`server/connection`), because a function call per frame would cost more than the
-reading; the constants here are what that loop uses.
+Frames are read in `server/connection`, in a loop over the bytes that arrived, because a call per frame would cost more
+than the reading. The constants of that loop are here.
 
 Invariants
   1. Every frame made here ends with FRAME-END and fits into the frame size it was given.

@@ -1,12 +1,9 @@
 """Runs of publishes that go the same way but differ in size and properties.
 
-What it owns: `scan_mixed`, which takes consecutive messages with the same publish frame from a buffer, and the quick
-reading of *plain* properties: those with nothing in them that concerns the broker but delivery mode and priority.
 Publishers of small messages send many before they wait, each with a message-id or a timestamp of its own; taking them
-in one loop costs a fraction of taking them one by one. `content.scan_run` is the faster sister for messages that differ
-in their bodies only, `content.read_content` the careful one for everything else.
-
-Life of the data: entries are cut from the buffer, with one envelope for neighbours whose properties are equal.
+in one loop costs a fraction of taking them one by one. *Plain* properties have nothing in them that concerns the broker
+but delivery mode and priority. `content.scan_run` is faster, for messages that differ in their bodies only;
+`content.read_content` is the careful one for everything else.
 
 Invariants
   1. Every entry's frames were checked as carefully as one by one: types, channel, class, weight, sizes, FRAME-END.

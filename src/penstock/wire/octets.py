@@ -1,8 +1,5 @@
 """Strings and flags as AMQP writes them, for the generated modules.
 
-Owns: the two string encodings and the text of the error for arguments that cannot be read.
-Life of the data: none, these are pure functions.
-
 Invariants
 1. A short string is at most 255 octets. A longer one is refused, never cut: it is our own mistake.
 2. It is UTF-8, but for properties that came with other octets: those are kept as surrogates and leave as they came.
