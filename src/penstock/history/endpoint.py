@@ -1,9 +1,9 @@
 """History over HTTP: an ASGI application that answers with the log of one data folder, and with the broker's counters.
 
-Work with files is done on two threads, each with a log of its own, so that the loop it runs on is not held up. What the
-broker itself has to say, `counters` and `messages`, is asked on the loop, in one call each.
+Two threads, each with a log of its own, work with files, so that the event loop does not wait. `counters` and
+`messages` are asked on the loop, in one call each.
 
-Every request is authenticated, and errors are {"error": text}. A text says what the one who asked can do; what the
+Every request is authenticated, and errors are {"error": text}. The text tells the client what it can do; what the
 machine says about its files goes to the program's log alone.
 """
 

@@ -1,12 +1,11 @@
-"""A segment in the address space: whoever decodes it touches the pages it needs, and copies none.
+"""A segment in the address space: the decoder touches the pages that it needs, and copies none.
 
 A log's window of rows and bodies is read by NumPy and Arrow, which take memory as it is. With `pread` the bodies would
 be copied although perhaps no column needs them.
 
 The bytes below a segment's durable end never change, so a mapped page stays what it is. A disk that fails under it, or
-a recovery that finds the last batch torn after all and cuts it off, ends the process (SIGBUS), where `pread` would
-raise or return less. So this is for processes that may end, like those of a Spark task; the broker, who hands others
-their bytes, reads them.
+a recovery that cuts off a torn batch, ends the process (SIGBUS), where `pread` would raise or return less. So this is
+for processes that may end, like those of a Spark task; the broker reads instead.
 """
 
 from __future__ import annotations

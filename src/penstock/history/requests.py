@@ -1,7 +1,7 @@
 """What an HTTP request says, checked: who asks, which bytes, which numbers. And how an answer is put.
 
-Everything here comes from outside. Each part has a form and a limit, and what does not fit is a `BadAnswer` with the
-status and a text for the one who asked.
+Everything here comes from outside. Each part has a form and a limit, and the rest is a `BadAnswer` with the status and
+a text for the client.
 """
 
 from __future__ import annotations

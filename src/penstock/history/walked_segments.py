@@ -3,9 +3,9 @@
 To walk a segment costs a look at each of its headers, and a complete one never changes. Spark plans each query with a
 new log, in a process that stays: with this the second query over a folder walks nothing but what is new.
 
-A segment is known by the log's id, its number, and what the system says of its file: one of another folder, one that
-was put in its place, or one that somebody has changed, is another segment. Names are many where consumers live shortly,
-so the memory is bounded by them; what was walked first is given up, and walked again when somebody asks.
+A segment is known by the log's id, its number, and what the system says of its file, so that a file of another folder
+or one that was replaced is another segment. Names are many where consumers live shortly, so they bound the memory; what
+was walked first is given up.
 """
 
 from __future__ import annotations
