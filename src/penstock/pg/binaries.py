@@ -1,7 +1,7 @@
 """Where the programs of a PostgreSQL server are on this machine: PyPI's wheel, the PATH, or the system's packages.
 
-It owns the search, and the copy of the wheel's programs when another user cannot reach them. It starts nothing but
-`postgres --version`. The wheel (`pgserver`) is used for its programs only: its Python code is never imported.
+The wheel (`pgserver`) is used for its programs only: its Python code is never imported. They are copied when another
+user cannot reach them.
 """
 
 from __future__ import annotations

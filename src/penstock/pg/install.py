@@ -1,8 +1,8 @@
 """Installing, upgrading and removing the queues' schema.
 
-Owns the order of it: migrations by number, each once, then all functions anew, in one transaction, under an advisory
-lock, so that two installers do not race. The SQL is in `sql/`: numbered files for the tables, `functions/` for what
-every upgrade makes anew, `commands/` for the rest. It does not connect, and it does not run the queues.
+Migrations run by number, each once, then all functions anew, in one transaction, under an advisory lock, so that two
+installers do not race. The SQL is in `sql/`: numbered files for the tables, `functions/` for what every upgrade makes
+anew, `commands/` for the rest.
 
 A crash in between leaves what was there before: PostgreSQL takes DDL back like anything else.
 """

@@ -1,6 +1,6 @@
 """A participant of a queue in PostgreSQL: a session's producer or consumer, or a broker's node.
 
-It has no connection and no clock: whoever has them passes the time in and does what it says, in this order.
+It has no connection and no clock: the caller passes the time in and does what it says, in this order.
 
     attach     `attach_parameters` go to the statement `attach`; `attached` gets the number that it returned
     look       reserve messages; then `found`, or `found_nothing`

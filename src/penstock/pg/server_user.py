@@ -1,7 +1,4 @@
-"""Who an embedded PostgreSQL runs as: it refuses to run as root.
-
-It owns the choice of that user, and the question whether a folder lets it in. It changes nothing.
-"""
+"""Who an embedded PostgreSQL runs as: it refuses to run as root."""
 
 from __future__ import annotations
 

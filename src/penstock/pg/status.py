@@ -1,7 +1,4 @@
-"""What `penstock pg status` tells, and the two chores that an operator may do by hand: sweep and retain.
-
-Reads and calls; the schema itself is install.py's. Nothing here is needed by sessions or brokers.
-"""
+"""What `penstock pg status` tells, and the two chores that an operator may do by hand: sweep and retain."""
 
 from __future__ import annotations
 
