@@ -6,9 +6,10 @@
     no job at all                 finalized, the note says why: no worker will ever run it
     not allowed, wrong arguments  buried unrun: another worker, or the next version of the code, may
 
-Attempts are the message's deliveries, so those count as well that ended with the worker. When the connection is lost,
-what is to be said is kept and said later; if the message is somebody else's by then, the job may run twice, and the
-report says so."""
+Attempts are the message's deliveries, so those that ended with the worker count as well. When the connection is lost,
+the answer is kept and sent later; if another worker has the message by then, the job may run twice, and the report says
+so.
+"""
 
 from __future__ import annotations
 

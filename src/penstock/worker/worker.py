@@ -1,7 +1,7 @@
 """The worker: takes messages from queues in order of priority, has their jobs run, and settles them.
 
-One thread. It alone uses the session; jobs run in children that have never seen it. Life of a message here: reserved ->
-read and looked up -> running (its reservation renewed) -> ended -> finalized, requeued with a delay, or buried.
+It has one thread, which alone uses the session; jobs run in children that have never seen it. A message is reserved,
+looked up, run (its reservation renewed), and then finalized, requeued with a delay, or buried.
 
 A worker that is killed has settled nothing by halves: its reservations go back through the session's liveness, and the
 deliveries are counted there, so that a job that kills its workers is buried in the end.
