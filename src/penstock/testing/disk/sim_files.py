@@ -9,7 +9,7 @@ asked again for another outcome. What goes wrong on the way is in `plan` (see `s
 Each call is counted and logged: `len(calls)` after a run says how many there are, and `crash_points` which of them a
 crash can come before, or after, with a difference.
 
-It knows no real file. Nothing here costs more than the bytes that change, and copies are made when they are changed.
+Nothing here costs more than the bytes that change; copies are made when they are changed.
 """
 
 from __future__ import annotations
