@@ -1,8 +1,7 @@
 """The pipeline beside a broker: `penstock serve --pipeline` runs `penstock pipeline run` as a child process.
 
-A process of its own, so that neither Spark's memory nor its Python competes with the broker's loop. When it ends by
-itself, that is told, and it is started again after a while; the broker does not mind. When the broker ends in whatever
-way, the child ends, too.
+It is a process of its own, so that neither Spark's memory nor its Python competes with the broker's loop. When it ends
+by itself, that is reported, and it is started again after a while. When the broker ends, the child ends, too.
 """
 
 from __future__ import annotations

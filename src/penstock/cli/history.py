@@ -1,7 +1,4 @@
-"""`penstock history`: what the journal still has, who reads it, and who reads it no more.
-
-Options, texts and exit codes. The journal is read through `penstock.history`, in a folder or over HTTP.
-"""
+"""`penstock history`: what the journal still has, who reads it, and who reads it no more."""
 
 from __future__ import annotations
 

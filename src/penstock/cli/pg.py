@@ -1,7 +1,4 @@
-"""`penstock pg`: the queues' schema in a PostgreSQL database, from the command line.
-
-Options, texts and exit codes; the work is done in `penstock.pg`.
-"""
+"""`penstock pg`: the queues' schema in a PostgreSQL database, from the command line."""
 
 from __future__ import annotations
 
