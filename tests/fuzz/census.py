@@ -67,7 +67,7 @@ class Census:
             exchanges=sum(len(vhost.exchanges) for vhost in server.broker.vhosts.values()),
             ready_messages=sum(len(queue) for queue in queues),
             ram_bytes=server.broker.ram_bytes(),
-            held_publishers=len(server.flow.holding),
+            held_publishers=len(server.flow.throttled),
             internal_errors=server.internal_errors,
         )
 

@@ -21,8 +21,8 @@ from penstock import limits
 from penstock.config import Config
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
+from tests.pg_proxy import PgProxy
 from tests.server.brokers import check_health
-from tests.server.pg_proxy import PgProxy
 from tests.server.postgres_nodes import PERSISTENT, POSTGRES, Nodes, nodes_on
 
 COUNT = 30
@@ -229,7 +229,7 @@ def test_every_confirmed_message_is_in_its_target_when_the_database_is_back(
 def test_a_put_whose_answer_is_lost_is_put_again_and_nothing_is_lost(scene: Scene, move: Move) -> None:
     channel = scene.channel()
     channel.queue_declare("pg", durable=True, arguments=POSTGRES)
-    scene.proxy.cut_answer_to(PUT)
+    scene.proxy.cut_at(PUT, is_carried_out=True)
     move(channel)
     wait_until(lambda: set(scene.in_target()) == set(bodies()), "all are there")
     deadline = time.monotonic() + 20

@@ -16,8 +16,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from penstock import limits
 from tests.interop.deadline import wait_until
 from tests.interop.pika_inbox import get_one, ready_count
+from tests.pg_proxy import PgProxy
 from tests.server.amqp_client import Client
-from tests.server.pg_proxy import PgProxy
 from tests.server.pika_clients import consume
 from tests.server.postgres_nodes import PERSISTENT, POSTGRES, Nodes, nodes_on
 
@@ -133,7 +133,7 @@ def test_a_queue_whose_drop_nobody_heard_of_is_dropped_again(nodes: Nodes, proxy
     channel.queue_delete("other")
     channel.queue_declare("q", durable=True, arguments=POSTGRES)
     channel.basic_publish("", "q", b"a", PERSISTENT)
-    proxy.cut_answer_to(b"drop_queue")
+    proxy.cut_at(b"drop_queue", is_carried_out=True)
     channel.queue_delete("q")
     assert proxy.cut_count == 1
     assert nodes.value("SELECT count(*) FROM penstock.queues") == 0

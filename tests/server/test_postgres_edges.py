@@ -15,8 +15,8 @@ from penstock import limits
 from penstock.config import Config
 from tests.interop.deadline import wait_until
 from tests.interop.pika_inbox import get_one, ready_count
+from tests.pg_proxy import PgProxy
 from tests.server.brokers import UvloopBroker, check_health, queue_of, unread_connection_count
-from tests.server.pg_proxy import PgProxy
 from tests.server.pika_clients import consume
 from tests.server.postgres_nodes import POSTGRES, Nodes, nodes_on
 

@@ -17,8 +17,8 @@ from penstock import limits
 from penstock.testing import Broker
 from tests.interop.deadline import wait_until
 from tests.interop.pika_inbox import get_one, ready_count
+from tests.pg_proxy import PgProxy
 from tests.postgres_server import new_server
-from tests.server.pg_proxy import PgProxy
 from tests.server.pika_clients import consume
 from tests.server.postgres_nodes import PERSISTENT, POSTGRES, Nodes, nodes_on
 
@@ -150,7 +150,7 @@ def test_a_commit_that_nobody_heard_of_is_a_nack(nodes: Nodes, proxy: PgProxy) -
     broker = nodes.start(postgres_url=proxy.url)
     channel = nodes.publisher(broker)
     channel.queue_declare("q", durable=True, arguments=POSTGRES)
-    proxy.cut_answer_to(PUT)
+    proxy.cut_at(PUT, is_carried_out=True)
     with pytest.raises(pika.exceptions.NackError):
         channel.basic_publish("", "q", b"unknown")
     assert proxy.cut_count == 1
@@ -166,7 +166,7 @@ def test_a_commit_that_nobody_heard_of_ends_a_transactional_connection(nodes: No
     channel.queue_declare("q", durable=True, arguments=POSTGRES)
     channel.tx_select()
     channel.basic_publish("", "q", b"a")
-    proxy.cut_answer_to(PUT)
+    proxy.cut_at(PUT, is_carried_out=True)
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
         channel.tx_commit()
     assert closed.value.reply_code == 541
@@ -275,7 +275,7 @@ def test_a_reservation_whose_answer_was_lost_is_found_and_given_back(nodes: Node
     # Attached, so that its number is taken up again.
     assert channel.basic_get("q")[0] is None
     channel.basic_publish("", "q", b"a")
-    proxy.cut_answer_to(b".reserve(")
+    proxy.cut_at(b".reserve(", is_carried_out=True)
     inbox = consume(channel, "q")
     inbox.wait_for(channel, 1)
     assert proxy.cut_count == 1

@@ -21,7 +21,7 @@ from penstock.broker.vhost.vhost import VHost
 from penstock.queues.queue import Queue
 from tests.interop.deadline import wait_until
 from tests.interop.pika_inbox import Inbox
-from tests.server.pg_proxy import PgProxy
+from tests.pg_proxy import PgProxy
 from tests.server.pika_clients import consume
 from tests.server.postgres_nodes import PERSISTENT, POSTGRES, Nodes, nodes_on
 
@@ -231,7 +231,7 @@ def away_until_refused(scene: Scene, begin: Callable[[], None]) -> None:
 
 def answer_lost(scene: Scene, begin: Callable[[], None]) -> None:
     """The rows are committed, and the node does not hear of it."""
-    scene.proxy.cut_answer_to(PUT)
+    scene.proxy.cut_at(PUT, is_carried_out=True)
     begin()
     wait_until(lambda: scene.proxy.cut_count == 1, "an answer is lost")
 

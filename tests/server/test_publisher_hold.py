@@ -100,7 +100,7 @@ def test_a_held_publisher_that_leaves_is_forgotten(broker: Broker, connect: Conn
     publisher.socket.sendall(chunk)
     publisher.reset()
     wait_until(lambda: broker.call(lambda server: len(server.connections)) == 1, "the publisher's end is noticed")
-    wait_until(lambda: not broker.call(lambda server: server.flow.holding), "nobody is held")
+    wait_until(lambda: not broker.call(lambda server: server.flow.throttled), "nobody is held")
     assert len(consumer.messages(10)) == 10
 
 

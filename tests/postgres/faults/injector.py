@@ -11,8 +11,8 @@ from contextlib import closing
 import psycopg
 
 from tests.interop.deadline import wait_until
+from tests.pg_proxy import PgProxy
 from tests.postgres.faults.consumers import SessionProcess
-from tests.postgres.faults.proxy import FaultProxy
 from tests.postgres.faults.stage import Stage
 
 # Of statements that commit: the brokers', the sessions', and of who has a transaction.
@@ -90,7 +90,7 @@ class Injector:
             self._cut(proxy, words, True)
             self._cut(proxy, words, False)
 
-    def _cut(self, proxy: FaultProxy, words: bytes, is_carried_out: bool) -> None:
+    def _cut(self, proxy: PgProxy, words: bytes, is_carried_out: bool) -> None:
         before = proxy.cut_count
         proxy.cut_at(words, is_carried_out, needs_rows=b"reserve" in words)
         wait_until(lambda: proxy.cut_count > before, f"somebody sends {words!r}", timeout_s=CUT_S)

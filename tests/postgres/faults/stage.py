@@ -13,7 +13,7 @@ import psycopg
 from penstock.pg.embedded import EmbeddedPostgres
 from tests.crash.broker_process import BrokerProcess
 from tests.interop.deadline import wait_until
-from tests.postgres.faults.proxy import FaultProxy
+from tests.pg_proxy import PgProxy
 
 # What was committed is there after a crash of the server. A crash of the machine is not tried: no fsync.
 SETTINGS = {
@@ -31,7 +31,7 @@ NODE_COUNT = 2
 class Node:
     """A `penstock serve` with a data folder, which is killed and started again on the same port."""
 
-    def __init__(self, folder: Path, proxy: FaultProxy) -> None:
+    def __init__(self, folder: Path, proxy: PgProxy) -> None:
         self.proxy = proxy
         self._folder = folder
         self._broker = self._started(0)
@@ -69,7 +69,7 @@ class Stage:
         self.server = server or EmbeddedPostgres(tempfile.mkdtemp(prefix="penstock-pg-"), SETTINGS)
         self._sql: psycopg.Connection[Any] | None = None
         self.nodes: list[Node] = []
-        self._proxies: list[FaultProxy] = []
+        self._proxies: list[PgProxy] = []
 
     def __enter__(self) -> Stage:
         try:
@@ -87,13 +87,13 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _proxy(self, name: str) -> FaultProxy:
-        proxy = FaultProxy(self.server.url, self.folder / name)
+    def _proxy(self, name: str) -> PgProxy:
+        proxy = PgProxy(self.server.url, self.folder / name)
         self._proxies.append(proxy)
         return proxy
 
     @property
-    def proxies(self) -> list[FaultProxy]:
+    def proxies(self) -> list[PgProxy]:
         return list(self._proxies)
 
     def close(self) -> None:

@@ -10,23 +10,23 @@ import pytest
 
 import penstock
 from penstock.client.errors import ConnectionLost, NotReserved
-from tests.postgres.faults.proxy import FaultProxy
+from tests.pg_proxy import PgProxy
 from tests.postgres.plain_sql import PlainSql
 
 WAIT_S = 60.0
 
 
 @pytest.fixture
-def proxy(penstock_url: str) -> Iterator[FaultProxy]:
+def proxy(penstock_url: str) -> Iterator[PgProxy]:
     # Names of sockets are short.
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
-        made = FaultProxy(penstock_url, Path(folder, "proxy"))
+        made = PgProxy(penstock_url, Path(folder, "proxy"))
         yield made
         made.close()
 
 
 @pytest.fixture
-def session(proxy: FaultProxy) -> Iterator[penstock.Session]:
+def session(proxy: PgProxy) -> Iterator[penstock.Session]:
     with penstock.Session(proxy.url) as opened:
         yield opened
 
@@ -39,7 +39,7 @@ def sql(penstock_url: str) -> Iterator[PlainSql]:
 
 @pytest.mark.parametrize("is_carried_out", [True, False])
 def test_a_put_that_was_not_answered_is_an_error_and_nothing_is_put_twice(
-    session: penstock.Session, proxy: FaultProxy, sql: PlainSql, is_carried_out: bool
+    session: penstock.Session, proxy: PgProxy, sql: PlainSql, is_carried_out: bool
 ) -> None:
     producer = session.producer_for("q")
     proxy.cut_at(b".put(", is_carried_out)
@@ -53,7 +53,7 @@ def test_a_put_that_was_not_answered_is_an_error_and_nothing_is_put_twice(
 @pytest.mark.parametrize("lease", [None, 900.0])
 @pytest.mark.parametrize("is_carried_out", [True, False])
 def test_a_message_that_was_reserved_by_an_answer_that_got_lost_is_not_withheld(
-    session: penstock.Session, proxy: FaultProxy, lease: float | None, is_carried_out: bool
+    session: penstock.Session, proxy: PgProxy, lease: float | None, is_carried_out: bool
 ) -> None:
     session.producer_for("q").put("a")
     consumer = session.consumer_for("q", lease=lease)
@@ -69,7 +69,7 @@ def test_a_message_that_was_reserved_by_an_answer_that_got_lost_is_not_withheld(
 
 @pytest.mark.parametrize("is_carried_out", [True, False])
 def test_what_the_caller_has_stays_reserved_when_another_answer_gets_lost(
-    session: penstock.Session, proxy: FaultProxy, is_carried_out: bool
+    session: penstock.Session, proxy: PgProxy, is_carried_out: bool
 ) -> None:
     session.producer_for("q").put_many(["a", "b", "c"])
     consumer = session.consumer_for("q", lease=None)
@@ -85,7 +85,7 @@ def test_what_the_caller_has_stays_reserved_when_another_answer_gets_lost(
 
 @pytest.mark.parametrize("is_carried_out", [True, False])
 def test_finalizing_and_reserving_is_done_as_a_whole_or_not_at_all(
-    session: penstock.Session, proxy: FaultProxy, is_carried_out: bool
+    session: penstock.Session, proxy: PgProxy, is_carried_out: bool
 ) -> None:
     session.producer_for("q").put_many(["a", "b"])
     consumer = session.consumer_for("q", lease=None)
@@ -107,7 +107,7 @@ def test_finalizing_and_reserving_is_done_as_a_whole_or_not_at_all(
 
 
 def test_a_finalize_that_was_carried_out_and_not_answered_is_in_the_history_once(
-    session: penstock.Session, proxy: FaultProxy, sql: PlainSql
+    session: penstock.Session, proxy: PgProxy, sql: PlainSql
 ) -> None:
     session.producer_for("q").put("a")
     consumer = session.consumer_for("q")

@@ -28,11 +28,11 @@ class Cut(NamedTuple):
     needs_rows: bool
 
 
-class FaultProxy:
-    """Listens on a socket of its own in `folder`."""
+class PgProxy:
+    """Listens on a socket of its own in `folder`, which it makes if it is not there."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self._target = f"{parse_qs(urlsplit(url).query)['host'][0]}/{SOCKET_NAME}"
         self.url = url.split("?")[0] + f"?host={quote(str(folder), safe='')}"
         self._listener = socket.socket(socket.AF_UNIX)
@@ -124,7 +124,7 @@ class FaultProxy:
 class Pair:
     """One connection through the proxy: a thread for each way."""
 
-    def __init__(self, proxy: FaultProxy, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, proxy: PgProxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy = proxy
         self._client = client
         self._server = server
