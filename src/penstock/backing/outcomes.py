@@ -1,17 +1,14 @@
 """How a message left its queue, why, and who had it: the numbers that a queue tells its backing.
 
-What it owns: nothing. The outcomes are the kinds of the journal's rows (`journal.format.rows`), so that a backing which
-writes rows need not translate them; a backing that writes none ignores them.
-
-Life of the data: the queue decides, since it alone knows why a message goes. The backing writes it down with the row
-that makes the message gone, and nobody asks for it again but readers of history.
+The outcomes are the kinds of the journal's rows (`journal.format.rows`), so that a backing which writes rows need not
+translate them; a backing that writes none ignores them. The queue decides, since it alone knows why a message goes.
 
 Invariants
   1. Every outcome is one of `rows.GONE_KINDS`: whichever is given, the message is gone.
   2. Whatever died has a reason: REJECTED, EXPIRED and DEAD_LETTERED always, DROPPED mostly. Others have none.
   3. An actor above 0 is a consumer that `BackingQueue.name_actor` has numbered.
 
-A crash loses or keeps an outcome together with the row that it stands in. Recovery looks at none of this beyond "gone".
+A crash loses or keeps an outcome together with its row. Recovery looks at none of this beyond "gone".
 """
 
 from __future__ import annotations

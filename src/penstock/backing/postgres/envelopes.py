@@ -1,13 +1,10 @@
-"""From messages to rows and back.
+"""Translates messages to rows and back.
 
-Owns: the form in which an envelope stands in the columns `exchange`, `routing_key` and `properties`, and the last
-envelope that was read, which many rows share.
-
-Life of the data: what came over AMQP is written as it came: names as text, properties as their octets on the wire. What
-the octets say about persistence, priority and expiration is read from them again. Where that does not do (a routing key
-that PostgreSQL cannot hold as text, an envelope that says something else than its properties) the column `properties`
-has the *whole* envelope, behind two octets that no properties on the wire begin with. A row that was put with SQL has
-no names and no properties: it gets its own id as its message-id.
+A message that came over AMQP is written as it came: names as text, properties as their octets on the wire. What the
+octets say about persistence, priority and expiration is read from them again. Where that does not do (a routing key
+that PostgreSQL cannot store as text, an envelope that differs from its properties) the column `properties` has the
+*whole* envelope, behind two octets that no properties on the wire begin with. A row that was put with SQL has no names
+and no properties: it gets its own id as its message-id.
 
 Invariants
   1. An envelope that was written and read is equal to itself, also in persistence, priority and expiration.

@@ -1,11 +1,8 @@
-"""What browsers of a queue in PostgreSQL are shown: pages of ready messages, read when somebody asks for them.
+"""Pages of ready messages in PostgreSQL, for consumers that browse.
 
-Owns: the pages that came later than they were asked for. The database answers after the caller has gone on, so the
-first question at a place gets nothing, and the browser is told when the page is there.
-
-Life of a page: `at` asks the link for it -> it comes -> browsers are told, and read it run by run -> it is let go
-of when a browser asks for what stands behind it, or after PAGE_S. A link that answers at once is asked each time,
-and no page is kept.
+The database answers after the caller has gone on, so the first question at a place gets nothing, and the browser is
+told when the page is there. A page is let go of when a browser asks for what stands behind it, or after PAGE_S. A link
+that answers at once is asked each time, and no page is kept.
 
 Invariants
   1. A page has everything that was ready, when it was read, from the place it was asked for up to its last message.

@@ -1,21 +1,17 @@
 """The backing queue whose messages are rows in PostgreSQL, shared with other nodes and with plain SQL.
 
-Owns: the confirms that it owes, and what this node holds of the queue (`reserved`). The messages themselves are
-the database's. seq_id is the row's id: unique, never used again, the same on all nodes, and the order is its order.
+The messages are the database's; this node has some of them reserved (`reserved`). seq_id is the row's id: unique, never
+used again, the same on all nodes, and the order is its order. Transient messages are rows like all others, and survive
+like them.
 
-Life of a message: `publish` hands rows to the link -> COMMIT -> the token is due. Some node reserves the row into
-its window -> `fetch` -> pending -> `ack` finalizes the row, `requeue` makes it ready again. Transient messages are rows
-like all others, and survive like them.
-
-What differs from other backings, because the database answers later (a link that answers at once differs in
-nothing): `publish` returns -1; `is_empty` speaks of the window, and asks for more when that is empty; what comes then
-is told through `drain_arrived`; `len` adds what the database last said. `browse` and `fetch_at` find nothing at first,
-and ask for it (`is_looking`). Who needs to know that a verb was done uses the one that takes a function: `make`,
-`count`, `purge_all`, `drop_rows`.
+The database answers later, so some verbs differ from other backings. `publish` returns -1. `is_empty` speaks of the
+window, and asks for more when that is empty; what comes then is told through `drain_arrived`. `len` adds what the
+database last said. `browse` and `fetch_at` find nothing at first, and ask for it (`is_looking`). `make`, `count`,
+`purge_all` and `drop_rows` take a function that is called when they are done.
 
 Invariants
-  1. A token comes out of `drain_confirmed` once, after the COMMIT of its rows, or is refused, never both. Where nobody
-     knows whether the rows were committed, it is refused.
+  1. A token comes out of `drain_confirmed` once, after the COMMIT of its rows, or is refused, never both. It is refused
+     where it is not known whether the rows were committed.
   2. What `reserved` promises.
   3. The note in the history says how the broker got rid of a message; none: it was acknowledged.
   4. `delete_and_terminate` after `drop_rows` or `leave_rows` asks nothing of the database any more.

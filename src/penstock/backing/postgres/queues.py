@@ -1,16 +1,8 @@
 """The backing queues of one vhost that have their messages in PostgreSQL.
 
-Owns: nothing but the way to the link, which all vhosts share. Where other backings are known by an id that no client
-chose, these are known by their name in the database, which every node and every SQL client must be able to say.
-
-Life of the data: `open` finds the queue in the database, or has it made (`PgBackingQueue.make`); what is in it is
-whoever's put it there. `terminate` of a queue leaves everything in the database. `start` removes nothing: queues that
-are not named may be another node's.
-
-Invariants
-  1. One open queue per name and node.
-
-A crash leaves everything that was committed.
+Other backings are known by an id that no client chose. These are known by their name in the database, which every node
+and every SQL client must be able to say. One queue is open per name and node. `terminate` leaves everything in the
+database, and `start` removes nothing: queues that are not named may be another node's.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
-"""What a node holds of a queue in PostgreSQL: the window, and the messages that its consumers have.
+"""The rows that a node has reserved of a queue in PostgreSQL: the window, and the messages that its consumers have.
 
-Owns: both, how far the window reaches, and how much is reserved at once. It is the queue's end of the link.
+What is left of a window from which no consumer has taken anything for a second, or that lasts for longer than two, goes
+back to the database, so that other nodes can serve it. It also goes back when the connection was lost, since the last
+reservation may not have been committed.
 
-Life of a message: `rows_came` -> window -> `fetch` -> pending -> `ack`, or `requeue` back into the window. What is
-left of a window from which nobody has taken anything for a second, or that lasts for longer than two, goes back to the
-database, so that other nodes can serve it; and it goes back when the connection was lost, since nobody knows then
-whether the last reservation was committed.
+How much is reserved at once: twice as many as last time when those went within a quarter of a second; as many as were
+taken when some had to be given back; never more than the limits, by the mean size of what came. The next ones are asked
+for when a quarter is left.
 
-How much: twice as many as last time when those went within a quarter of a second, as many as were taken when some had
-to be given back; never more than the limits, by the mean size of what came. The next ones are asked for when a quarter
-is left.
-
-What was asked for by number stands beside the window, since it need not be the front of the queue, until somebody asks
-again; it goes back like a window that nobody takes from.
+Rows that were asked for by number stand beside the window, since they need not be the front of the queue; they go back
+like a window from which no consumer takes.
 
 Invariants
   1. A message is in the window, or beside it, or pending, or not reserved.

@@ -1,10 +1,5 @@
 """The window of a queue in PostgreSQL: messages that are reserved for this node and not handed out yet.
 
-Owns: these messages, in RAM, with their order and the mark that says "redelivered".
-
-Life of a message: `add` when it was reserved, or when a consumer gave it back; `take` from the head, or `take_at` by
-number; or `take_all` when nobody has wanted it for a while.
-
 Invariants
   1. `take` hands out in the order of ids; a run has consecutive ids and one mark.
   2. `bytes` is the sum of the payloads.

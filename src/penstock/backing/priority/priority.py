@@ -1,18 +1,12 @@
 """Opening priority queues over the backing queues of a vhost.
 
-What it owns: nothing but the wrapped `BackingQueues`, which may hold queues without priorities as well. It translates:
-the id of a queue into the ids of its levels, the recoveries of the levels into one for the queue, and back.
-
-Life of the data: `start` -> recoveries, one per queue -> `open` with it, or with None for a new queue -> a
-`PriorityBackingQueue`, whose levels are opened as messages come. Whoever calls `start` of the wrapped backing queues
-himself, because they hold other queues too, names the levels with `inner_ids` and joins what he gets with
-`combined_recovery`.
+It translates the id of a queue into the ids of its levels, the recoveries of the levels into one for the queue, and
+back. A caller that starts the wrapped backing queues itself, because they hold other queues too, names the levels with
+`inner_ids` and joins what it gets with `combined_recovery`.
 
 Invariants
   1. A queue and its levels come back as clean only when all the levels do.
-  2. A level that exists is opened before the queue is used. When nobody knows which exist, all of them are opened.
-
-After a crash each level comes back as the inner backing brings it back. It holds no messages and does no I/O.
+  2. A level that exists is opened before the queue is used. When it is not known which exist, all of them are opened.
 """
 
 from __future__ import annotations

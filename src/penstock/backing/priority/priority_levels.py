@@ -1,12 +1,8 @@
 """The levels of a priority queue: which are open, and whose seq_ids are whose.
 
-What it owns. A list of the inner backing queues by level, and the arithmetic between a seq_id of the queue (outer) and
-one of a level (inner): outer = (max_priority - level) << 48 | inner. Levels that rank higher get the lower numbers, so
-the order of outer seq_ids is the order of fetching. 256 levels of 2^48 messages fit into the positive half of 64 bits.
-
-Life of the data: a level is added once, when its backing was opened, and stays. Besides the levels there are the small
-things that stand between a queue and its levels for the length of a call: visitors that see inner seq_ids and show
-outer ones, and a token that stands for another one in several levels.
+A seq_id of the queue (outer) and one of a level (inner) are related by outer = (max_priority - level) << 48 | inner.
+Levels that rank higher get the lower numbers, so the order of outer seq_ids is the order of fetching. 256 levels of
+2^48 messages fit into the positive half of 64 bits.
 
 Invariants
   1. `open` holds every level of `_by_number` once, the highest first, with what is added to its seq_ids.

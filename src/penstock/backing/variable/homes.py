@@ -1,11 +1,9 @@
 """Where one queue's bodies go and come from: the journal, its own store, the shared stores, and the index.
 
-What it owns: the queue's index and store, and the way to the journal and to the vhost's two shared stores. It turns
-alphas into something that can be forgotten (`write_out`), reads bodies back (`read`), and releases what is gone. Which
-messages, and when, is decided by `zones` and `paging`.
-
-Life of a body: a persistent one is in the journal or in the shared store from its publish on; a transient one is
-written when it is paged out, small ones to the queue's store, large ones to the transient shared store.
+It turns alphas into something that can be forgotten (`write_out`), reads bodies back (`read`), and releases what is
+gone. `zones` and `paging` decide which messages, and when. A persistent body is in the journal or in the shared store
+from its publish on; a transient one is written when it is paged out, small ones to the queue's store, large ones to the
+transient shared store.
 
 Invariants
   1. A body is written here at most once, and never when it is on disk already.
@@ -14,8 +12,8 @@ Invariants
   4. After an OSError the runs that were given are as they were; what was written in vain is garbage in a file.
   5. Once `open_shared` was called, `keep_large` and `release` do not raise OSError.
 
-Crash: transient bodies are wiped at the next start; bodies in the queue's store count from the checkpoint on that
-names them. It does not know the order of messages, nor who waits for what.
+After a crash transient bodies are wiped at the next start; bodies in the queue's store count from the checkpoint on
+that names them.
 """
 
 from __future__ import annotations

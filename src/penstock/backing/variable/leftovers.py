@@ -1,10 +1,8 @@
 """What a deleted or purged queue still has, given back a little at a time: references to the shared stores, and memory.
 
-The queue is done with the messages: the row that says so is in the journal, or is about to be. What is left are runs,
-some with their bodies in a shared store, and, of a queue that is deleted, a part of the index in which more of those
-stand.
-
-A crash in the middle leaves nothing: a start counts the references of the queues that there are.
+The row that ends the messages is in the journal, or is about to be. What is left are runs, some with their bodies in a
+shared store, and, of a deleted queue, the part of the index that leads to more of those. After a crash a start counts
+the references of the queues that there are.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 """Confirms that a queue owes: tokens of runs that are not durable yet, and those that are and wait to be collected.
 
-What it owns: the tokens. One question to the journal per batch, however many runs of this queue it holds; the answer
-comes through the queue's async callback, since it may come from anywhere, and is dropped with the queue.
-
-Life of a token: `add` -> waits for its batch, or is due at once -> `drain` hands it to the queue. When the disk fails
-it is refused. When the queue is deleted it is due: nothing can be lost any more.
+The journal is asked once per batch, however many runs of this queue it has. The answer comes through the queue's async
+callback, and is dropped with the queue. When the disk fails, a token is refused. When the queue is deleted, it is due:
+nothing can be lost any more.
 
 Invariants
   1. A token comes out of `drain` once, or is refused, never both.
   2. It comes out only when the batch that was open when it was added is durable, or the queue is deleted.
-
-Crash: nobody was told, so nothing was promised. It does not know what the runs contain.
 """
 
 from __future__ import annotations

@@ -1,22 +1,19 @@
 """How much of a queue stays in RAM, and what leaves it first.
 
-What it owns: the numbers (`PagingOptions`), and the targets that the memory monitor has set for this queue. It decides;
-`zones` and `pending_acks` move the messages.
+It decides; `zones` and `pending_acks` move the messages.
 
 The limit: at most 2048 bodies; no more than two seconds of what consumers take; no more than the duration target
 asks for; no more than the queue's share of bytes; at least 1. That is where eviction ends. It begins `slack` messages
 above the limit, so that a queue that moves fast, and holds a few thousand messages for a moment, never pages.
 
-Life of the data: each publish and requeue asks `is_over`, which compares two pairs of numbers; only a queue that is
-over pays for more. It then pages in slices, each a little larger than what came in, so that it never falls behind.
+Each publish and requeue asks `is_over`, which compares two pairs of numbers; only a queue that is over pays for more.
+It then pages in slices, each a little larger than what came in, so that it never falls behind.
 
 Invariants
   1. The limit is at least 1 while there is no limit of bytes: the head can always be in RAM.
   2. A slice never moves more than `slice_count` messages.
   3. Nothing is read back here: RAM that is free again is filled by fetches only.
   4. A disk that cannot be written costs memory, and nothing else: what could not leave stays where it was.
-
-Crash: targets and rates are gone; the queue starts with none. It does no I/O.
 """
 
 from __future__ import annotations

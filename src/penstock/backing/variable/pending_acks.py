@@ -1,12 +1,8 @@
-"""Messages that were handed out and not settled yet.
+"""Messages that were handed out and not settled yet, in runs, as they were fetched.
 
-What it owns: runs of such messages, as they were fetched (`MsgStatus`, with their bodies while these are in RAM; those
-that a consumer got from the disk are not), found by the first seq_id of each. Settling a run that was fetched together
-costs the same for one message and for hundreds; settling a part of it cuts the run. Messages in the middle of a run are
-found through buckets of neighbouring seq_ids.
-
-Life of the data: `record` at a fetch; `remove` at an ack, `take_back` at a requeue; `evict` when RAM gets scarce.
-A second one of these keeps what came back and found no place among the ready messages (`zones.strays`): `hold`.
+Settling a run that was fetched together costs the same for one message and for hundreds; settling a part of it cuts the
+run. Messages in the middle of a run are found through buckets of neighbouring seq_ids. A second object of this class
+has the strays (`zones.strays`): messages that came back and found no place among the ready ones.
 
 Invariants
   1. Runs do not overlap, and none is longer than a bucket.
@@ -16,8 +12,7 @@ Invariants
      large properties count too.
   4. A run without bodies in RAM has them on disk, written.
 
-Crash: it is gone. Persistent ones are ready again after the next start, since nothing says that they were settled.
-It does not write rows and does not know consumers.
+After a crash persistent ones are ready again, since no row says that they were settled.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Messages that are wanted by number: taken out of the zones of a queue, wherever they stand.
+"""Takes messages out of the zones of a queue by number, wherever they stand.
 
-What it owns: nothing; it works on the zones of a queue. `fetch` takes from the head and knows what comes next. Who
-wants messages by number names some anywhere: in q1 … q4 their runs are cut, in the delta they become holes, and strays
-are taken as they are.
-
-Life of the data: first everything is found and read (`Pick`), bodies included; nothing has changed until then. Then
-what was found leaves its zones, without any I/O, and is handed over as runs with their bodies.
+In q1 … q4 their runs are cut, in the delta they become holes, and strays are taken as they are. First everything is
+found and read (`Pick`), bodies included, and nothing has changed until then. Then the messages leave their zones,
+without any I/O.
 
 Invariants
   1. Those of `zones` hold before and after, also when an error comes out: then nothing was taken.

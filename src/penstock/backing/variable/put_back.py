@@ -1,13 +1,10 @@
 """Requeue: messages that come back stand again where their seq_ids belong.
 
-What it owns: nothing; it works on the zones of a queue. What comes back is older than almost everything that is ready,
-so it mostly goes to the front of q4. But messages that came back before may have been paged out meanwhile, so any zone
-can be the right one.
-
-Life of the data: taken out of the pending ones as runs, in order of seq_ids; put in here; ready again. A place among
-betas asks for a write, one among alphas may ask for a read. When the disk cannot do that, the run becomes a stray:
-ready as well, and kept as it is, in RAM if it was there. At the head there is room for it without a write; `let_in`
-puts it there when it is next, and `retry` tries the right place again.
+A message that comes back is older than almost everything that is ready, so it mostly goes to the front of q4. But
+messages that came back before may have been paged out meanwhile, so any zone can be the right one. A place among betas
+asks for a write, one among alphas may ask for a read. When the disk cannot do that, the run becomes a stray: ready as
+well, and kept as it is, in RAM if it was there. At the head there is room for it without a write; `let_in` puts it
+there when it is next, and `retry` tries the right place again.
 
 Invariants
   1. Those of `zones` hold after each run, also after one that could not be placed.
@@ -15,8 +12,6 @@ Invariants
      alphas that were read from the disk make room for them: they are not read for a place before these.
   3. What has to stand among betas leaves RAM; it is written first if it has to be.
   4. No message that comes in here is lost or pending when the disk fails: it is in its zone, or a stray.
-
-Crash: the messages are ready after the next start anyway. It does not count deliveries and writes no rows.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """How fast messages go in and out of a queue, and for how many seconds those in RAM last.
 
-What it owns: four counters that the queue bumps directly, and four averages made of them. `ins` and `outs` count
-messages that are published and taken from the head; `ack_ins` and `ack_outs` those that become pending and cease to be.
-Counting costs an addition per run. The clock is read when the averages are made, not when something is counted.
-
-Life of the data: counted -> `update` turns the counts since the last one into a rate and mixes it into the average ->
-the counters begin at 0 again. The average is exponential: after 5 s (`HALF_LIFE_S`) the past counts for one half,
-however many updates there were in between.
+`ins` and `outs` count messages that are published and taken from the head; `ack_ins` and `ack_outs` those that become
+pending and cease to be. Counting costs an addition per run; the clock is read when the averages are made. An average is
+exponential: after 5 s (`HALF_LIFE_S`) the past counts for one half, however many updates there were in between.
 
 Invariants
   1. Rates are finite and not negative.

@@ -1,18 +1,13 @@
 """Messages of one queue that the disk cannot read now, and when they are tried again.
 
-An error of a read (EIO and the like, after it was tried again at once) says nothing about the bytes: a cable, a
-controller or a network disk may work again in a minute. So the messages are not written off. They are taken out of the
-way of those behind them, named in the log and counted in the queue's status, and are put back where they belong after a
-while, to be read again.
-
-What it owns: which messages these are, and the time of the next try. The messages themselves are among the pending
-ones of the queue, without a consumer that could settle them.
+A read error (EIO and the like, after it was tried again at once) says nothing about the bytes: a cable, a controller or
+a network disk may work again in a minute. So the messages are not written off. They become pending, without a consumer
+that could settle them, so that those behind them can go on; they are named in the log and counted in the queue's
+status, and are put back where they belong after a while, to be read again.
 
 Invariants
   1. Every message that is noted here is pending.
   2. The first try comes after `FIRST_S`, each further one after twice the time, up to `LONGEST_S`.
-
-A crash, or a stop, leaves them as they are in the journal and in the stores: the next start has them all.
 """
 
 from __future__ import annotations

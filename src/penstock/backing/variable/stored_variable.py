@@ -1,16 +1,13 @@
 """The variable queue as the node's store sees it: its state for checkpoints, and moving out of old journal segments.
 
-What it owns: up to where the queue's bodies have left the journal.
-
-Life of the data: a checkpoint takes `snapshot` and `flush`, and says `synced`; retention asks how old a segment the
-queue needs, and for `move_home`, from the oldest message on.
+Retention asks how old a segment the queue needs, and for `move_home`, from the oldest message on.
 
 Invariants
   1. A snapshot is true for every row that is in the journal, and for no other.
   2. Below `_home_below` no live message has its body in the journal.
   3. A snapshot holds no transient message: what its live map shows is what comes back.
 
-Crash: bodies that were copied, and not yet named by a checkpoint, are copied again. It does not decide when to move.
+Bodies that were copied when a crash came, and that no checkpoint names yet, are copied again.
 """
 
 from __future__ import annotations

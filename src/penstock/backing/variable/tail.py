@@ -1,11 +1,8 @@
 """The tail of a variable queue: how published messages get in.
 
-What it owns: the next seq_id, and the totals of what is persistent. A publish becomes a row in the open batch of the
-journal if it is persistent and the queue durable, and a run at the tail of q4 or q1. Large bodies go to the shared
-store before the row that refers to them. Neighbours that lie side by side are joined into one run.
-
-Life of the data: seq_ids count up from where the last life of the queue ended; the totals grow here and shrink when
-messages are settled (`variable`).
+A publish becomes a row in the open batch of the journal if it is persistent and the queue durable, and a run at the
+tail of q4 or q1. Large bodies go to the shared store before the row that refers to them. Neighbours that lie side by
+side are joined into one run. seq_ids count up from where the last life of the queue ended.
 
 Invariants
   1. A seq_id is given once. Messages of one call get neighbouring ones, in order.
@@ -13,8 +10,6 @@ Invariants
      store.
   3. A run is joined to the last one only if both lie in one place, side by side, and expire together.
   4. No publish raises OSError: nothing is written here that could not wait (`Homes.open_shared` was called before).
-
-Crash: what the journal had synced is there; the rest was not confirmed. It does not page and does not confirm.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """Opens the variable queues of one vhost, new or from what the node's store has recovered.
 
-What it owns: nothing on disk itself; the node's store does. It turns a recovered `QueueState` into a queue: what was in
-runs becomes betas, what only the index knows becomes the delta between them.
-
-Life of a queue here: `start` with the ids that the definitions know (the others' files are removed), `open` for each,
-`stop` at the end. A queue that is deleted leaves the node's store by itself.
+A recovered `QueueState` becomes a queue: its runs become betas, and what only the index knows becomes the delta between
+them. `start` is given the ids that the definitions know, and removes the files of all others.
 
 Invariants
   1. A durable queue is registered with the node's store from `open` to its deletion.
   2. After a dirty start every message is marked as delivered, and the next seq_id is the first of a segment that was
      never used: transient messages may have had seq_ids that no row tells of.
   3. Opening reads no body, and no slot but those of the first messages.
-
-Crash: opening changes nothing that a second opening would not change again. It does not know names: ids only.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""From slots of the queue index back to runs: reading a part of a delta.
+"""Reads a part of a delta: from slots of the queue index back to runs.
 
-A delta is a range of seq_ids and nothing more; what is in it is in the index. This module reads the slots of a part of
-the range, leaves out what is pending or gone, and joins neighbours that lie side by side into runs again.
-
-Life of the data: nothing is kept. The betas it makes go to q3, or are looked at and thrown away (browse, fold).
+A delta is only a range of seq_ids; the index knows what is in it. This module reads the slots of a part of the range,
+leaves out what is pending or gone, and joins neighbours that lie side by side into runs again. The betas go to q3, or
+are looked at and forgotten (browse, fold).
 
 Invariants
   1. Every live seq_id of the part is in exactly one of `betas`, `outdated`, `missing`, or is pending, or is a stray.
   2. A slot that is damaged or was never written makes its message `missing`; nothing is guessed.
-  3. Transient messages below the threshold are from before the last start: `outdated`, and not counted by anybody.
-
-A crash has nothing to leave: no state is held. It changes nothing, neither on disk nor in the queue.
+  3. Transient messages below the threshold are from before the last start: `outdated`, and not counted.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
 """In which journal segments a queue's messages lie.
 
-Messages of a queue are journaled in the order of their seq_ids. So one number per segment says it all: the first seq_id
-that can be in there.
-
-Life of the data: a span begins when the queue publishes for the first time in a segment, and goes when everything
-before the next one is gone or has moved out of the journal.
+Messages of a queue are journaled in the order of their seq_ids. So one number per segment is enough: the first seq_id
+that can be in it. A span goes when everything before the next one is gone or has moved out of the journal.
 
 Invariants
   1. Seq_ids and segments both grow from span to span.
   2. A message at or behind the start of a span, whose body is in the journal, is in the span's segment or a later one.
-
-Crash: the spans are made again from the recovered runs. It does not know what is still alive.
 """
 
 from __future__ import annotations

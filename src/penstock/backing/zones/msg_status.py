@@ -14,8 +14,6 @@ Invariants
   2. A persistent run is never in MEMORY only.
   3. All messages of a run have the same expiry, were all delivered before or none, and lie in one place.
   4. A run in the queue's store lies within one file; a run in the journal within one batch.
-
-Crash: these objects are gone; the journal, the index and the checkpoint say what they said. No I/O happens here.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
           q2   betas behind the delta
     tail  q1   alphas that were published while q3 was not empty
 
-What it owns: these five, in runs of messages (`MsgStatus`), and the counters of what is ready. Messages enter at the
-tail, leave at the head, come back in between (requeue), and move towards the disk when `paging` says so: q1 front and
-q4 rear become betas, q3 rear and q2 front become deltas. They come back into RAM only when they are wanted.
+Messages stand in runs (`MsgStatus`). They enter at the tail, leave at the head, come back in between (requeue), and
+move towards the disk when `paging` says so: q1 front and q4 rear become betas, q3 rear and q2 front become deltas. They
+come back into RAM only when they are wanted.
 
 Besides these there are strays: messages that came back (requeue) while the disk could not be used for putting them
 where they belong. They wait as they are, in RAM mostly, and are let in when they are next, or when the disk works again
@@ -22,8 +22,6 @@ Invariants, true after every call, an OSError included
      q4, where large properties count too.
   5. delta_start + delta_count <= delta_end, while delta_count > 0. The range may have holes: what is pending or gone,
      or a stray.
-
-Crash: all of it is in RAM, and is filled again from the queue's state. It does not know consumers or confirms.
 """
 
 from __future__ import annotations
