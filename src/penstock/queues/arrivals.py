@@ -1,18 +1,15 @@
-"""When messages arrived, roughly, at no cost to those who publish.
+"""When messages arrived, roughly, at no cost to publishers.
 
-What it owns: samples (next seq_id, wall-clock milliseconds) of one queue. A tick takes one about once a second, if
-something was published since the last one. A message arrived not later than the first sample that is above its number.
-
-Life of the data: `sample` appends. When there are SAMPLES_MAX, every second one goes, so that what is long ago is known
-less exactly: to about a hundredth of its age, or to a tick. Samples go with the queue.
+A tick takes a sample (next seq_id, wall-clock milliseconds) of a queue about once a second, if something was published
+since the last one. A message arrived not later than the first sample that is above its number. When there are
+SAMPLES_MAX, every second one goes, so that old arrivals are known less exactly: to about a hundredth of their age, or
+to a tick.
 
 Invariants
   1. Numbers of samples grow strictly.
   2. There are never more than `samples_max` of them.
   3. A message is never said to be older than it is, as far as the clock was right.
   4. Of messages that were there before the broker's start nothing is known.
-
-A crash, or a restart, forgets everything.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ Invariants
   7. A confirm token is settled or refused once.
   8. `ready_count` counts what is ready in the backing and what is shelved.
 
-A crash leaves what the backing leaves; consumers and counters are gone. A queue does not know exchanges, channels or
-sockets.
+A crash leaves what the backing leaves; consumers and counters are gone.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
 """Fetching from a queue that holds messages of the broker's last run.
 
-Owns: nothing. While messages are published, the queue notes whether they expire and in what order, and fetches one at a
-time where it must. Of recovered ones it knows nothing, and cannot ask without reading all of them; so what was fetched
-is looked at instead.
-
-Life of the data: a run is fetched as pending; from the first message in it that has expired, it goes back. There the
-expired one comes to the head, where it is dropped like any other (RabbitMQ's rule), before the next fetch.
+While messages are published, the queue notes whether they expire and in what order, and fetches one at a time where it
+must. It knows nothing of recovered ones, and cannot ask without reading all of them; so what was fetched is looked at
+instead. From the first message that has expired, the run goes back. There the expired one comes to the head, where it
+is dropped like any other (RabbitMQ's rule), before the next fetch.
 
 Invariants
   1. No message that has expired is in the run that is returned, provided that the head had not.
   2. What goes back keeps its position. It is marked redelivered, although it was not delivered: allowed, and rare.
      History says the same of it.
-
-A crash leaves what the backing leaves of fetched messages.
 """
 
 from __future__ import annotations

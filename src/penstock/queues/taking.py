@@ -1,10 +1,9 @@
-"""Messages of a queue, reached for by number: what people do with a queue, past all consumers.
+"""Takes messages of a queue by number, past all consumers: for operators.
 
-`take` makes ready messages pending, and the caller's, who settles each of them: `drop_taken` when it is elsewhere or
-deleted, `Leaving.dead_letter` to have it moved on, `Leaving.give_back` when it stays after all. What is with a consumer
-stays there, and nobody's counters change: neither deliveries nor acknowledgements are counted.
-
-A crash leaves taken messages that were not settled ready, as all pending ones.
+`take` makes ready messages pending. The caller settles each of them: `drop_taken` when it is elsewhere or deleted,
+`Leaving.dead_letter` to have it moved on, `Leaving.give_back` when it stays after all. Messages that a consumer has
+stay there, and neither deliveries nor acknowledgements are counted. A crash leaves taken messages that were not settled
+ready, as all pending ones.
 """
 
 from __future__ import annotations

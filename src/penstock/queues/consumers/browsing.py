@@ -1,15 +1,10 @@
 """How a browser goes through a queue: by position, once, past what it does not want.
 
-What it owns: nothing of the queue. A browser's place is in the browser: `browse_seq_id`, and `browse_page`, the numbers
-of shelved messages that it will come to next.
-
-Where messages stand: ready in the backing, or on the shelf of a selection (see `selection`), where they are pending as
-far as the backing knows. Outside both are ready, so a browser is shown both, in the order of their seq_ids. The shelf
-is looked at only where the backing has a hole at the browser's place, and its numbers are taken a page at a time, from
-the browser's place on: however large the shelf is, a step costs a page.
-
-Life of a step: the nearest message at or behind the browser's place is looked at; with a filter, as many more as it
-takes to find one that is wanted, up to LOOKS_PER_FETCH. Then the browser gives up, and is told to come again.
+A browser has its place itself: `browse_seq_id`, and `browse_page`, the numbers of shelved messages that it will come to
+next. Messages are ready in the backing, or on the shelf of a selection (see `selection`), where they are pending as far
+as the backing knows; a browser is shown both, in the order of their seq_ids. The shelf is looked at only where the
+backing has a hole at the browser's place, a page of numbers at a time: however large the shelf is, a step costs a page.
+With a filter a step looks at LOOKS_PER_FETCH messages at most; then the browser gives up, and is told to come again.
 
 Invariants
   1. A run has consecutive seq_ids, and every message of it passes the browser's filter.
@@ -17,9 +12,8 @@ Invariants
   3. None was returned => the browser is at the end, or it was told of work again (`notify_work`).
   4. Nothing of the queue changes.
 
-What it gives up for its speed: a message that is shelved after the page was taken, and stands in front of the page's
-last one, is passed over; one that was taken off the shelf since then may still be shown. A crash leaves nothing:
-browsers begin anew. It does not look at expiries.
+What this gives up for its speed: a message that is shelved after the page was taken, and stands in front of the page's
+last one, is passed over; one that was taken off the shelf since then may still be shown.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """A consumer as its queue sees it, and the places where it can stand.
 
-What it owns: the queue's view of one consumer (priority, whether it acquires) and its node in the consumer manager.
-The other side, the channel and connection that deliver, subclass `Consumer`. A consumer is made by `basic.consume`,
-is added to one queue, and is closed once.
-
-The contract of seed "consumer-queue interactions", in batches:
-  queue -> consumer   `notify_work`: there may be something to pull. The consumer must then pull (`Queue.pull`) until it
+Channels and connections, which deliver, subclass `Consumer`. The two sides talk in batches: queue -> consumer
+`notify_work`: there may be something to pull. The consumer must then pull (`Queue.pull`) until it
                       gets nothing, or must say that it is no longer interested (`Queue.set_interest`).
   consumer -> queue   `set_interest(False)` when it is out of credit, stopped by flow or by a full write buffer.
 

@@ -1,15 +1,8 @@
 """What history calls a consumer: the text behind the number in the journal's rows.
 
-Owns: nothing. A label is JSON: {"consumer": tag, "connection": name, "channel": number}.
-
-Life of the data: made when the consumer is added to its queue, handed to the backing (`BackingQueue.name_actor`), which
-writes it into each segment in which the consumer gets something. Readers of history show it to people.
-
-Invariants
-  1. A label is JSON in UTF-8, whatever a client chose as tag or name.
-  2. It has at most LABEL_BYTES_MAX bytes; longer tags and names are cut.
-
-A crash leaves the labels that are in the journal.
+A label is JSON in UTF-8, {"consumer": tag, "connection": name, "channel": number}, whatever a client chose as tag or
+name. It has at most LABEL_BYTES_MAX bytes; longer tags and names are cut. The backing (`BackingQueue.name_actor`)
+writes it into each segment in which the consumer gets something.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The consumers of one queue: who waits, who was told, who is next.
 
-What it owns: the state of every consumer towards the queue, in lists (see `node_list`): per priority All, Interested
-and Notified; and one NotInterested and one NonAcquiring for all. It decides whom to notify; it moves no messages.
+Consumers stand in lists (see `node_list`): per priority All, Interested and Notified; and one NotInterested and one
+NonAcquiring for all. The manager decides whom to notify; it moves no messages.
 
 Life of a consumer
   add -> INTERESTED <--> NOTIFIED     the queue notifies it; a pull gives the notification back
@@ -26,11 +26,9 @@ Invariants, true whenever no pull is in progress and the queue has reported what
   4. `notify_work` is called once each time a consumer becomes NOTIFIED, except in `pulled`: it is pulling already.
   5. No consumer begins a pull while one of higher priority wants work and could get some.
 
-Costs. Everything happens on the event loop's thread, so the lists are doubly linked and a removal is immediate: no
-locks, no atomic operations and no scavenging of deleted entries, unlike in Qpid's broker. Where every acquiring
-consumer can take what is available, no operation looks at more consumers than it notifies plus one, however many there
-are. A queue that reserves messages for some consumers pays for a look at those who wait in vain; a consumer that may
-take nothing at all (a standby beside a single active consumer) is to be kept not interested.
+Costs: where every acquiring consumer can take what is available, no operation looks at more consumers than it notifies
+plus one, however many there are. A queue that reserves messages for some consumers pays for a look at those who wait in
+vain; a consumer that may take nothing at all (a standby beside a single active consumer) is to be kept not interested.
 """
 
 from __future__ import annotations

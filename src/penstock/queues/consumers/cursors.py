@@ -1,12 +1,10 @@
 """Where consumers with filters stand: each looks at a message once, and again only when it came back.
 
-What it owns: for each such consumer the place up to which it has looked, in an order of keys that the owner keeps
-(seq_ids for FIFO, sort keys for a sorted queue); and the keys before that place which were put there since.
-
-Life of the data: a cursor is made at the first look, and dropped when its consumer leaves. What a filter refuses is
-passed for good. What it accepts stays in front of the cursor until it has left the shelf: it may not have been handed
-out. Qpid moves a cursor back for a returned message, and looks at everything behind it once more; here the message
-alone is looked at again.
+A cursor is the place up to which a consumer has looked, in an order of keys that the owner keeps (seq_ids for FIFO,
+sort keys for a sorted queue), with the keys before that place that were put there since. A message that a filter
+refuses is passed for good. One that it accepts stays in front of the cursor until it has left the shelf: it may not
+have been handed out. Qpid moves a cursor back for a returned message, and looks at everything behind it once more; here
+the message alone is looked at again.
 
 Invariants
   1. Every key that is neither after `position` nor in `again` was refused by the filter.

@@ -1,13 +1,9 @@
 """Where a consumer can stand in its queue: the states, the lists, and the node that moves between them.
 
-What it owns: `ConsumerNode`, the entity that stays the same from `add` to `remove`; `Entry`, its place in one list;
-`NodeList`, a list of entries; `PriorityLevel`, the lists of one consumer priority.
-
-A node has two entries for life: one in the All list of its level, one that goes from list to list as the state
-changes, so a move allocates nothing. The lists are circular, doubly linked and intrusive: append, removal of a known
-entry and size are O(1). Qpid's broker links its lists singly and without locks, marks an entry as deleted and
-scavenges later, because many threads use them. Here everything runs on the event loop's thread, removal is immediate,
-and there is nothing to scavenge.
+A node has two entries for life: one in the All list of its level, one that goes from list to list as the state changes,
+so a move allocates nothing. The lists are circular, doubly linked and intrusive: append, removal of a known entry and
+size are O(1). Qpid's broker marks entries as deleted and scavenges later, because many threads use its lists; here one
+thread does, and removal is immediate.
 
 Invariants
   1. An entry is in at most one list. Outside of any list it is linked to UNLINKED.

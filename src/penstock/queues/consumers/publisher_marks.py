@@ -1,15 +1,11 @@
 """Who published which message of a queue: for consumers that do not want what their own connection publishes.
 
-What it owns: for stretches of seq_ids, the publisher. A message does not know its publisher, and no other consumer asks
-for it, so the marks are kept beside the queue, and only while it has a consumer with no-local.
+A message does not know its publisher, and only consumers with no-local ask for it, so the marks are kept beside the
+queue while it has such a consumer. Messages whose publisher is not known (dead letters, and what was there before the
+consumer or a restart) go to every consumer.
 
-Life of the data: `attached` makes the marks when the first such consumer comes; `published` adds to them with each run;
-`detached` drops them with the last such consumer. What was published before is nobody's, and goes to everyone; so do
-messages of which the publisher is not known (dead letters, what was there before a restart).
-
-How they are kept: three lists in the order of seq_ids: where a stretch begins, where it ends, and who published it.
-Runs of one publisher that follow each other are one stretch. In a queue with priorities seq_ids do not grow with time,
-so that a stretch may be added between others.
+Three lists, in the order of seq_ids, say where a stretch begins, where it ends, and who published it. Runs of one
+publisher that follow each other are one stretch. In a queue with priorities a stretch may be added between others.
 
 Invariants
   1. Stretches do not overlap and are in order; the three lists have the same length.

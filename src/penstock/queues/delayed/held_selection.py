@@ -1,12 +1,9 @@
 """The order of a companion queue: its messages wait until they are due, and are then moved to where they belong.
 
-What it owns: the timetable of the messages that are held. The due time of a message stands where others have their
-expiry (`props.expiry_ms`); a message without one is due at once.
-
-Life of the data: messages stay ready in the backing, most of them on disk; `published` looks at what was appended, and
-notes when it is due. `expire` takes due messages off the timetable and out of the backing, by their numbers, and
-dead-letters them: for a companion queue that means that they are published to where they were held back from. One that
-could not be moved comes back through `returned`.
+The due time of a message stands where others have their expiry (`props.expiry_ms`); a message without one is due at
+once. Messages stay ready in the backing, most of them on disk. `published` notes when they are due; `expire` takes due
+ones out of the backing, by their numbers, and dead-letters them: they are published to where they were held back from.
+One that could not be moved comes back through `returned`.
 
 Filling: after a start, or behind a very long run, there is more in the backing than one turn may read. Then slices are
 read, one by each call of `expire`. Nothing is released before all is read, since a message that is due earlier may lie
@@ -23,8 +20,7 @@ Invariants
      due up to now comes to an end, and the broker reads sockets between two slices.
   6. An OSError of the backing leaves all of this true, and what could not be taken is due again.
 
-A crash leaves held messages ready in the backing with their due times; they are noted anew. It hands nothing to
-consumers, and does not know where messages go.
+A crash leaves held messages ready in the backing with their due times; they are noted anew.
 """
 
 from __future__ import annotations

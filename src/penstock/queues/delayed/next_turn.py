@@ -1,15 +1,12 @@
 """Work that was too much for one turn: a call in a later one.
 
-What it owns: its place in the schedule, and whom to call.
-
-Life of the data: `soon` or `at` when something is left to do; the schedule calls back once. Whoever still has something
-to do then asks again. `expire_due` is the schedule's way in.
+The schedule calls back once; an owner that still has something to do asks again.
 
 Invariants
   1. However often it was asked for, there is one call for each time that the schedule comes to it.
   2. `soon` never means the millisecond in which it is asked: the broker reads sockets between two slices.
 
-  3. After `stop` it calls nobody, and leads to nobody.
+  3. After `stop` it calls nothing, and refers to nothing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Which messages are due when: a million of them in a few bytes each.
 
-What it owns: entries (due time, first seq_id, count), sorted by due time and seq_id, in chunks of at most `chunk_max`
-entries. A chunk is three flat arrays, 20 bytes per entry; an array takes as much as it holds, so that a chunk that is
-half full costs half. Separators between the chunks lead to the right one by bisection. So an addition or a removal is
-two bisections and a shift of some thousand bytes, and messages that follow each other and are due together cost one
-entry, however many they are.
-
-Life of the data: `add` when a message begins to wait; `pop_due` when its time has come, or `remove` when it is taken
-off before. Removal is at once: whoever takes a message off has its due time at hand, and with both the place is found
-by bisection. Nothing stays behind that a later `add` of the same number could wake.
+Entries (due time, first seq_id, count) are sorted by due time and seq_id, in chunks of at most `chunk_max` entries. A
+chunk is three flat arrays, 20 bytes per entry, and separators between the chunks lead to the right one by bisection. So
+an addition or a removal is two bisections and a shift of some thousand bytes, and messages that follow each other and
+are due together cost one entry. Removal is immediate, by due time and number: nothing stays behind that a later `add`
+of the same number could wake.
 
 Invariants
   1. Entries are sorted by (due, first seq_id), over all chunks; entries of one due time do not overlap.

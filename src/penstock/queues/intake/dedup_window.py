@@ -1,14 +1,10 @@
 """Which keys were seen lately: the window of a queue that refuses duplicates.
 
-What it owns: slots in the order in which their keys came, each with the time until which its key counts. The window
-lasts as a companion queue: one message for each slot, in the same order. Hence slots leave at the head only, as
-messages leave a queue, and each call that lets slots go says how many: the caller drops as many messages from the head
-of the companion queue.
-
-Life of the data: `is_known` before a message is taken; `add` when it was; a slot leaves when it is the oldest, and its
-time is over or there are more than `count_max`. After a restart the keys are added again, in their order, from the
-companion queue; what has expired meanwhile leaves again as soon as it is the oldest. When very many keys expire at once
-they leave a few at a time, with each key that comes, and in slices of what the caller asks for (`expire`).
+Slots stand in the order in which their keys came, each with the time until which its key counts. The window lasts as a
+companion queue, with one message for each slot in the same order. So slots leave at the head only, as messages leave a
+queue, and each call that lets slots go says how many: the caller drops as many messages from the head of the companion.
+After a restart the keys are added again from the companion queue. When very many keys expire at once they leave a few
+at a time, with each key that comes, and in slices of what the caller asks for (`expire`).
 
 How the two stay in step when keys have different times: a key whose time is over is not known any more, wherever its
 slot is; but the slot stays until those before it have left. So a slot of a long time may keep short ones behind it,
@@ -21,8 +17,6 @@ Invariants
   3. For each key in a slot, `_latest` has its latest slot, and nothing else. An earlier slot that leaves takes
      nothing with it.
   4. One `add` lets at most EXPIRED_PER_ADD slots go, besides those that make room.
-
-A crash leaves what it leaves of the companion queue.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """How many messages a full queue drops at a time: a large one that comes in may have to push out a million small ones.
 
-What it owns: how far the rule of one queue is behind, and its call in the next turn.
-
-Life of the data: the rule asks for a `budget` whenever the queue is over its limits, drops so many, and says `behind`
-when that was not enough. Then it is called once in each turn, with a slice of AT_ONCE_MAX, until it has made room.
-Publishers go on meanwhile: what they are asked for grows with what they bring, so that a queue that is behind does not
-fall back further.
+The rule asks for a `budget` whenever the queue is over its limits, drops so many, and says `behind` when that was not
+enough. Then it is called once in each turn, with a slice of AT_ONCE_MAX, until it has made room. Publishers go on
+meanwhile: what they are asked for grows with what they bring, so that a queue that is behind does not fall back
+further.
 
 Invariants
   1. One call drops at most AT_ONCE_MAX messages, and DROPS_PER_MESSAGE for each one that came since the last call.

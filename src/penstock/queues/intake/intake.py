@@ -1,18 +1,14 @@
 """A run on its way into a queue with features: gates before it, time to live with it, overflow behind it.
 
-What it owns: the gates, in the order in which they are asked, and what the queue's arguments say of time and room.
-
-Life of the data: `publish` is called instead of the queue's own enqueuing. Each gate may let a message pass, or deal
-with it and with its confirm token: refuse it, hold it back, drop it as a duplicate. What passed is enqueued with the
-shorter of the two times to live, and then the overflow rule makes room.
+`publish` is called instead of the queue's own enqueuing. Each gate may let a message pass, or deal with it and with its
+confirm token: refuse it, hold it back, drop it as a duplicate. Messages that pass are enqueued with the shorter of the
+two times to live, and then the overflow rule makes room.
 
 Invariants
   1. A confirm token is settled or refused once: by the gate that stopped the message, or by the queue.
   2. A queue with a gate gets one message at a time (`takes_singly`): it may take one of a run and refuse the next.
   3. A gate that has let a message pass has changed nothing that would be wrong if a later gate stops it; the gate that
      remembers what it has seen is asked last.
-
-A crash leaves what queue and backing leave.
 """
 
 from __future__ import annotations

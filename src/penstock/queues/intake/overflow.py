@@ -1,7 +1,5 @@
 """What happens when a queue is full: one small class for each rule.
 
-What they own: the limits of one queue, and what to do at them. Nothing of the messages.
-
     DropHead             the oldest ready messages go, as dead letters if there is a place (RabbitMQ's default)
     RefusePublish        a new message is refused: nack to a publisher that asked (reject-publish)
     RefusePublishDlx     the same, and the refused message is dead-lettered (reject-publish-dlx)
@@ -9,17 +7,12 @@ What they own: the limits of one queue, and what to do at them. Nothing of the m
     ProducerFlowControl  publishers wait until the queue is down to 80 % of its limit (Qpid)
     FlowToDisk           above the limit the queue keeps as little as possible in memory (Qpid)
 
-Life of the data: rules of the first kind are asked after a publish (`make_room`), rules of the second kind before it
-(`Gate.admit`).
-
 Invariants
   1. After a publish, and once consumers that wait have been served, a queue that drops holds no more than its limits;
      where very many have to go for that, they go in slices, in the turns that follow (`drop_pace`).
   2. Messages that a waiting consumer has credit for are not dropped: they go to it first, as in a broker that delivers
      straight to consumers.
   3. A refused message is not in the queue, and its token was refused once.
-
-A crash leaves what the backing leaves. Rules do not know who publishes: the server holds publishers back.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Pending messages that could not be carried away at the moment, to be offered again.
+"""Pending messages that could not be handed over, to be offered again.
 
-What it owns: numbers of pending messages of one queue, by who carries them and by the reason for which they died.
-
-Life of the data: `keep` when a target has refused them (it is full, its database is away, or there is no such
-exchange, and the queue was told to lose nothing), or when too many were on their way; after RETRY_MS they are carried
-again, in slices of AT_ONCE_MAX; they leave when the targets take them. What is refused again waits behind the others.
+A target has refused them (it is full, its database is away, or there is no such exchange, and the queue was told to
+lose nothing), or too many were on their way. After RETRY_MS they are offered again, in slices of AT_ONCE_MAX; messages
+that are refused again wait behind the others.
 
 Invariants
   1. Kept messages are pending in the queue's backing.
@@ -13,7 +11,7 @@ Invariants
      broker reads sockets in between, however many wait.
   4. Nothing is read while its carrier could take nothing, nor while a target is left alone.
 
-A crash, and a restart, make them ready again, as all pending messages.
+After a crash or a restart they are ready again, as all pending messages.
 """
 
 from __future__ import annotations

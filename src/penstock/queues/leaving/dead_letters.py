@@ -3,11 +3,11 @@
 A queue without it drops such messages. With it, they are published elsewhere first: to the dead-letter exchange, or,
 for a companion queue whose messages have come due, to where they were held back from.
 
-Life of the data: the queue makes the messages pending and calls `dead_letter`. When every target has them, the queue is
-told what became of them (`DeadLetterSource.handed_over`) and forgets them. Between queues of this node that is in the
-same turn, hence in the same batch of the journal; where PostgreSQL has to answer first, it is later. When a target has
-no room, the strategy decides: at most once drops them, at least once keeps them pending and offers them again
-(`DeadLetterSource.refused`). When a target cannot keep them, because its database is away, they stay in any case.
+The queue makes the messages pending and calls `dead_letter`. When every target has them, the queue is told
+(`DeadLetterSource.handed_over`) and forgets them. Between queues of this node that is in the same turn, hence in the
+same batch of the journal; where PostgreSQL has to answer first, it is later. When a target has no room, the strategy
+decides: at most once drops them, at least once keeps them pending and offers them again (`DeadLetterSource.refused`).
+When a target cannot keep them, because its database is away, they stay in any case.
 
 Invariants
   1. Such messages stay pending at the source until `handed_over` or `refused`.

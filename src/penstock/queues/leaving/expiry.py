@@ -1,8 +1,7 @@
-"""When do messages at the heads of queues expire: one schedule for all queues of a broker.
+"""One schedule for all queues of a broker: when do the messages at their heads expire?
 
-What it owns: a heap of (due, number), and by number the queues that are armed. A queue is armed for the expiry of its
-head message and comes back when that is due; it drops what has expired there and arms itself again. The server asks for
-the next due time and sets one timer.
+A queue is armed for the expiry of its head message and comes back when that is due; it drops what has expired and arms
+itself again. The server asks for the next due time and sets one timer.
 
 Invariants
   1. A queue is armed under one number. An entry of the heap whose number is not armed any more is stale and is skipped.

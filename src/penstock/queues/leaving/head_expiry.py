@@ -1,11 +1,7 @@
 """Messages that expire: when the head of a queue must go, and how far a fetch may reach.
 
-What it owns: what a queue knows of the expiries among its messages, without looking at all of them; and the queue's
-place in the schedule of the broker.
-
-Life of the data: `note` before a message that expires is published, `note_lasting` before one that does not; `drop`
-takes expired messages from the head; when nothing is left, everything is forgotten. A message expires at the head only,
-never in the middle (RabbitMQ's rule); whoever wants more has a selection that expires anywhere.
+A message expires at the head only, never in the middle (RabbitMQ's rule; a selection may expire anywhere). What a queue
+knows of the expiries among its messages is enough not to look at all of them.
 
 Invariants
   1. While `may_expire` is False, no message of the queue has an expiry: plain queues are spared the look at the clock.

@@ -1,7 +1,7 @@
 """How messages leave a queue unread: as dead letters where there is a place for them, else for good.
 
-It is the queue as those see it who carry its dead away (`DeadLetterSource`) and as its selection sees it. A deleted or
-crashed queue keeps what it has: nothing leaves it here.
+Carriers see the queue as a `DeadLetterSource`, and its selection sees it as a host. Nothing leaves a deleted or crashed
+queue here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """When an unused queue goes (x-expires).
 
-What it owns: when the queue was last used, and its place in the schedule.
-
-Life of the data: `used` when somebody declares the queue, gets a message from it, or when its last consumer leaves.
-When the time has passed since then and no consumer is there, the queue is expired.
+Declaring the queue, getting a message from it, and the end of its last consumer are uses. The queue expires when the
+time has passed since the last use and it has no consumer.
 
 Invariants
   1. A queue with a consumer is not expired.

@@ -1,12 +1,10 @@
 """What a requeue means where deliveries are counted: the next try, a later try, or the end.
 
-What it owns: the rules of the queue: how often a message is delivered at most (x-delivery-limit), and how long to wait
-before the next try (x-delayed-retry-*). How often each message came back is known to the backing, and to it alone.
-
-Life of the data: a count begins when a message comes back, and ends when the message is settled. With a delay the
-message leaves the queue for its companion, with its count in the header x-delivery-count, and comes back when it is
-due; the backing is told that count with its next delivery. When very many come back at once, those that leave the queue
-do so in slices; the others wait, pending, and come back once more in the turns that follow.
+The rules are how often a message is delivered at most (x-delivery-limit), and how long to wait before the next try
+(x-delayed-retry-*). The backing counts how often each message came back. With a delay the message leaves the queue for
+its companion, with its count in the header x-delivery-count, and comes back when it is due; the backing is told that
+count with its next delivery. When very many come back at once, those that leave the queue do so in slices; the others
+wait, pending, and come back once more in the turns that follow.
 
 Invariants
   1. A message is delivered at most limit + 1 times, also when its dead-letter target takes it only after a restart.
@@ -15,8 +13,7 @@ Invariants
      put off is not counted before its slice comes.
 
 A clean stop keeps the counts. A crash keeps those that were synced; those of delayed messages are in their headers.
-What was put off is ready again, as all that is pending. It does not know headers: the broker reads and writes them
-through `Counting`.
+Messages that were put off are ready again, as all that is pending.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """First in, first out: the order of a queue from whose middle a message was taken, or whose consumers have filters.
 
-Owns: the cursors of consumers with filters. The order itself is that of the shelf's seq_ids. A consumer without a
-filter gets the first message of all; one with a filter the first that it accepts and has not refused before.
-
-Life of the data: the shelf's. A message that came back is at its old position, and is offered there to everybody, also
-to those who have looked beyond it.
+A consumer without a filter gets the first message of the shelf; one with a filter the first that it accepts and has not
+refused before. A message that came back is at its old position, and is offered there to every consumer, also to those
+that have looked beyond it.
 
 Invariants
   1. A consumer gets what it accepts in the order of seq_ids, except for messages that came back behind its back.

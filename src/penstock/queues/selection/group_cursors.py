@@ -1,12 +1,9 @@
 """Where consumers with filters stand in a queue of groups: like `cursors`, but groups come and go for a consumer.
 
-What it owns: for each such consumer the seq_id up to which it has looked, and the groups in which there is something to
-look at before that: because a message of the group came back, or because the group was another's when the consumer
-passed its messages and is free now.
-
-Life of the data: as for cursors. A group to be looked at again is an entry (seq_id, serial of the group): from that
-seq_id on. When the consumer looks, the entry moves on within the group until it reaches the cursor's position. What
-was refused behind it is looked at once more; the filter says so again.
+A consumer has the seq_id up to which it has looked, and the groups in which there is something to look at before that:
+a message of the group came back, or the group was another consumer's when this one passed its messages, and is free
+now. Such a group is an entry (seq_id, serial of the group). When the consumer looks, the entry moves on within the
+group until it reaches the cursor's position.
 
 Invariants
   1. A waiting message up to `position` was refused by the filter, or is of a group that was another's when it was

@@ -5,12 +5,8 @@ free for anybody when all are settled. A message without a key is of the default
 Standard: a group is one of 255 buckets of keys. It is bound to the first consumer that takes from it, until that one
 leaves and has settled or returned what it had. Messages without a key are of no group: anybody may take them.
 
-What it owns: the groups (`message_group`), heaps of the free ones and of each consumer's own, by their first waiting
-message, and the cursors of consumers with filters.
-
-Life of the data: `added` puts a message into its group; a consumer is given the first message among the free groups
-and its own, which binds the group; `settled` and `returned` may free it. basic.get is one more consumer, which binds a
-group only while a message that it got is unsettled.
+A consumer is given the first message among the free groups and its own, which binds the group; `settled` and `returned`
+may free it. basic.get is one more consumer, which binds a group only while a message that it got is unsettled.
 
 Invariants
   1. Each shelved message waits in exactly one group, that of its key.

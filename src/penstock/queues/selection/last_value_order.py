@@ -1,10 +1,9 @@
 """Last values: of the messages with one key only the newest is kept, and those that are left are handed out FIFO.
 
-What it owns: for each key the newest message, shelved or delivered. A message without a key is a plain FIFO message.
-
-Life of the data: a new message replaces the shelved one of its key, which is given up: dropped without a trace, as it
-was overwritten. A delivered one cannot be taken away from its consumer; it is marked, and not wanted back when it is
-returned, also when the newer one is gone by then. The newer one stands at its own position, at the end.
+A new message replaces the shelved one of its key, which is dropped without a trace, as it was overwritten. A delivered
+one cannot be taken away from its consumer; it is marked, and not wanted back when it is returned, also when the newer
+one is gone by then. The newer one stands at its own position, at the end. Bodies are not compared: an equal value
+replaces the old one, too. A message without a key is a plain FIFO message.
 
 Invariants
   1. At most one message of each key is shelved.
@@ -14,8 +13,6 @@ Invariants
 
 A crash leaves in the backing what was there; older messages whose replacement was not synced come back, and are
 replaced again at the start.
-
-Bodies are not compared: an equal value replaces the old one, too.
 """
 
 from __future__ import annotations

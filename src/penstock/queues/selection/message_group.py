@@ -1,12 +1,8 @@
 """A group of messages, which one consumer gets at a time, and heaps of such groups by their first waiting message.
 
-What it owns: a `MessageGroup` has the seq_ids that wait, how many are delivered and not settled, and to whom it is
-bound. A `GroupHeap` finds, among the groups that are free or those of one consumer, the one whose first message comes
-first.
-
-Life of the data: a group is made when its first message is shelved, and goes when it has neither waiting nor delivered
-messages and is bound to nobody. It is listed in one heap at a time; when it changes hands it is listed elsewhere, and
-what the old heap has of it is thrown away when it comes to the top, or when such remains are too many.
+A `GroupHeap` finds, among the groups that are free or those of one consumer, the one whose first message comes first. A
+group is listed in one heap at a time; when it changes hands it is listed elsewhere, and its entry in the old heap is
+thrown away when it comes to the top, or when such remains are too many.
 
 Invariants
   1. The entry of a group that counts is (`listed_seq_id`, `serial`) in the heap `listed`; all others are remains.

@@ -1,7 +1,7 @@
 """The order in which a shelf's messages are handed out: what `ShelfSelection` asks, and what it tells.
 
-What it owns: the contract, and the budget of looks that a fetch has. An order keeps its own index of the shelf (none
-for FIFO, groups, last values, sort keys) and the cursors of consumers with filters.
+An order keeps its own index of the shelf (none for FIFO, groups, last values, sort keys) and the cursors of consumers
+with filters.
 
 Life of the data, for each message:
   added -> (choose) -> handed_out -> settled

@@ -1,14 +1,4 @@
-"""Which of some numbers are those of ready messages.
-
-Owns: nothing. Somebody has numbers, from a page or from a search that was some time ago, and wants to know what they
-still stand for.
-
-Life of the data: none of its own. The backing is looked at (`browse`), a stretch of neighbours at a time.
-
-Invariants
-  1. Nothing is changed, and nothing is taken.
-  2. A number that nobody has costs no more than one that somebody has.
-"""
+"""Which of some numbers, from a page or an earlier search, are those of ready messages. Nothing is taken."""
 
 from __future__ import annotations
 

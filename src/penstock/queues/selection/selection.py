@@ -3,9 +3,9 @@
 A plain queue has no selection: its consumers fetch from the head. A queue whose consumers choose (selectors, groups),
 or that has an order of its own (sorted, last value), or from whose middle a message was taken, has one.
 
-Life of the data: a selection takes messages out of the backing by fetching them, so that they are pending there, and
-keeps them as *shelved*: ready as far as anybody outside can see. `fetch` hands shelved messages out; from then on they
-are delivered, and come back through `returned` or leave through `settled`.
+A selection takes messages out of the backing by fetching them, so that they are pending there, and keeps them as
+*shelved*: ready as far as clients can see. `fetch` hands shelved messages out; from then on they are delivered, and
+come back through `returned` or leave through `settled`.
 
 Invariants
   1. A message is ready in the backing, or shelved, or delivered; never two of them. Shelved and delivered messages are
@@ -14,8 +14,7 @@ Invariants
   3. A message keeps its redelivered flag over being shelved: only `returned` sets it.
   4. A selection never hands out a message that has expired: it dead-letters it (`SelectionHost.dead_letter`).
 
-A crash leaves shelved messages ready, as pending ones are. A selection does not know channels, and does not decide who
-is notified: it answers the consumer manager's questions through the queue.
+A crash leaves shelved messages ready, as pending ones are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""The shelf: messages that were taken out of the backing and are still ready, as far as anybody outside can see.
+"""The shelf: messages that were taken out of the backing and are still ready, as far as clients can see.
 
-What it owns: what must be known of each shelved message to choose it (`Shelved`), without its body; their numbers in
-order; how many they are and how large; and, where messages expire anywhere, when each of them does.
-
-Life of the data: `fetch_run` takes a run from the head of the backing, where it is pending from then on; `put` brings
-back one that was delivered. `remove` when it is handed out, taken, handed over or dropped: what becomes of it in the
-backing is the caller's matter. Bodies stay in the backing, which may page them out, and are read back by `read`.
+A run from the head of the backing is pending there as soon as it is shelved. The shelf has what must be known of each
+message to choose it (`Shelved`), without its body; bodies stay in the backing, which may page them out. What becomes of
+a removed message in the backing is the caller's matter.
 
 Invariants
   1. `items` and `ids` have the same messages, each once.

@@ -1,18 +1,15 @@
 """A selection over a shelf: everything but the order, which is an object of its own.
 
-What it owns: the shelf, the messages that were handed out from it and are not settled, and the order that says who gets
-what. Consumers get runs where the order gives neighbours, else single messages.
-
-Life of the data: messages are shelved when somebody looks for them and finds nothing nearer (`fetch`, `take`), or as
-they are published, where the order must know all of them or messages expire anywhere. `fetch` -> delivered ->
-`settled` or `returned`. The shelf is a first part of the queue: whatever is in the backing comes behind it. With
-priorities something may be published in front; then that is shelved too.
+Messages are shelved when a caller looks for them and finds nothing nearer (`fetch`, `take`), or as they are published,
+where the order must know all of them or messages expire anywhere. The shelf is a first part of the queue: whatever is
+in the backing comes behind it. With priorities something may be published in front; then that is shelved too. Consumers
+get runs where the order gives neighbours, else single messages.
 
 Invariants, besides those of `selection`
   1. A message is on the shelf or in `_delivered`, never in both, and not ready in the backing.
   2. One call looks at LOOKS_PER_FETCH messages, or little more; a fetch that gave up goes on where it was.
   3. The backing and the host are called when shelf and order agree: they may call back.
-  4. What is gone from the backing behind its back is dropped when it would be handed out, and nobody gets it.
+  4. A message that is gone from the backing is dropped when it would be handed out.
   5. Consumers that found the shelf full are told when there is room.
   6. History: what is shelved is the queue's. The backing is told who is given a message, and when it comes back.
 

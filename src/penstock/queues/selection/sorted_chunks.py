@@ -1,11 +1,8 @@
 """Keys in order: a small sorted container, for seq_ids and for sort keys.
 
-What it owns: keys that can be compared with each other (all numbers, or all tuples of one shape), each once, in sorted
-chunks of at most `chunk_max` keys, and the last key of each chunk, by which a chunk is found.
-
-Life of the data: `add`, mostly at the end, since new messages have the highest numbers; `remove`, mostly at the front.
-Both are two bisections and a shift of some thousand bytes. A chunk that has grown too large is split, one that is
-empty goes.
+Keys can be compared with each other (all numbers, or all tuples of one shape) and stand in sorted chunks of at most
+`chunk_max` keys. An addition, mostly at the end, and a removal, mostly at the front, are two bisections and a shift of
+some thousand bytes.
 
 Invariants
   1. Keys are sorted over all chunks, and no key is there twice.

@@ -1,21 +1,15 @@
 """Sorted: messages are handed out by the value of a header, and in the order of arrival where values are equal.
 
-What it owns: a sort key for each shelved message, in order, and the cursors of consumers with filters.
-
-The order: first messages without a value (Qpid's rule), then numbers by value, then strings by code points; within
-each, equal values by seq_id. So a message that came back is at its old place.
-
-Life of the data: all messages are shelved as they are published, since the lowest may come last. Beyond the shelf's
-limit messages wait in the backing, and take part when there is room: a queue that is longer than that is sorted in
-its first part only.
+First come messages without a value (Qpid's rule), then numbers by value, then strings by code points; equal values by
+seq_id. So a message that came back is at its old place. All messages are shelved as they are published, since the
+lowest may come last. Beyond the shelf's limit messages wait in the backing, and take part when there is room: a longer
+queue is sorted in its first part only.
 
 Invariants
   1. `_sorted` has exactly one key for each shelved message.
   2. A message that comes in where a consumer with a filter has looked already is looked at nevertheless.
 
 A crash leaves the messages in the backing, in the order of arrival; they are sorted anew.
-
-Strings are compared by code points.
 """
 
 from __future__ import annotations
