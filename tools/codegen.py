@@ -68,7 +68,6 @@ class Method:
         self.index: int = class_row["id"] << 16 | row["id"]
         self.sender: str = row["from"]
         self.replies = [f"{class_row['name']}.{reply}" for reply in row.get("replies", [])]
-        self.has_content: bool = row.get("content", False)
         self.doc: str = row["doc"]
         self.fields = [Field(field) for field in row["fields"]]
         self.arguments = [field for field in self.fields if not field.reserved]
@@ -79,7 +78,8 @@ class Method:
         second = f"From the {sender}."
         if self.replies:
             second += f" Answered by {' or '.join(self.replies)}."
-        return [f'    """{self.doc}', "", f"    {second}", '    """']
+        line = f'    """{self.doc} {second}"""'
+        return [line] if len(line) <= LINE_LENGTH else [f'    """{self.doc}', "", f"    {second}", '    """']
 
 
 def load(path: Path) -> tuple[list[Method], list[Field], list[dict[str, Any]]]:
@@ -137,20 +137,20 @@ def init(method: Method) -> list[str]:
     """The constructor; a table that is left out is a new, empty one."""
     if not method.arguments:
         return []
-    lines = ["", "    def __init__(", "        self,"]
+    parameters = ["self"]
     body = []
     for field in method.arguments:
         python_type = PYTHON_TYPES[field.type]
         value = field.name
         if field.has_default and field.type == "table":
-            lines.append(f"        {field.name}: {python_type} | None = None,")
+            parameters.append(f"{field.name}: {python_type} | None = None")
             value = f"{{}} if {field.name} is None else {field.name}"
         elif field.has_default:
-            lines.append(f"        {field.name}: {python_type} = {literal(field.default)},")
+            parameters.append(f"{field.name}: {python_type} = {literal(field.default)}")
         else:
-            lines.append(f"        {field.name}: {python_type},")
+            parameters.append(f"{field.name}: {python_type}")
         body.append(f"        self.{field.name} = {value}")
-    return [*lines, "    ) -> None:", *body]
+    return ["", *fitted("    ", "def __init__(", parameters, ", ", ") -> None:"), *body]
 
 
 def runs(fields: list[Field]) -> list[list[Field]]:
@@ -208,7 +208,8 @@ def method_class(method: Method) -> list[str]:
     lines += slots([field.name for field in method.arguments]) if method.arguments else ["    __slots__ = ()"]
     lines += ["", f"    INDEX: ClassVar[int] = 0x{method.index:08X}"]
     lines += [f'    NAME: ClassVar[str] = "{method.wire_name}"']
-    lines += [f"    HAS_CONTENT: ClassVar[bool] = {method.has_content}"]
+    if not method.fields:
+        return lines
     lines += init(method)
     lines += ["", "    def encode(self) -> bytes:"]
     return lines + encode_body(method)
@@ -221,8 +222,7 @@ def at(offset: int) -> str:
 class Reader:
     """Writes the statements that read fields, and knows how far from `pos` they have come."""
 
-    def __init__(self, buffer: str, end: str, indent: str, what: str) -> None:
-        self.what = what
+    def __init__(self, buffer: str, end: str, indent: str) -> None:
         self.buffer = buffer
         self.end = end
         self.indent = indent
@@ -256,20 +256,22 @@ class Reader:
             if not field.reserved:
                 self.put(f"{target} = {expression}")
         elif field.type == "shortstr":
-            self.put(f"stop = pos + {self.offset + 1} + {buffer}[{at(self.offset)}]")
-            if not field.reserved:
+            length = f"{self.offset + 1} + {buffer}[{at(self.offset)}]"
+            if field.reserved:
+                self.put(f"pos += {length}")
+            else:
                 # Properties and routing keys may hold any octets, as in RabbitMQ, and leave as they came.
                 how = '"utf-8", "surrogateescape"' if buffer == "raw" or field.any_octets else ""
-                self.put(f"{target} = {buffer}[{at(self.offset + 1)} : stop].decode({how})")
+                self.put(f"stop = pos + {length}")
+                self.put(f"{target} = {buffer}[{at(self.offset + 1)} : stop].decode({how})", "pos = stop")
             self.offset = 0
-            self.put("pos = stop")
         elif field.type == "longstr":
             self.advance()
-            self.put(f'stop = pos + 4 + int.from_bytes({buffer}[pos : pos + 4], "big")')
-            if not field.reserved:
-                self.put(f"if stop > {self.end}:", f'    raise malformed("{self.what}")')
-                self.put(f"{target} = {buffer}[pos + 4 : stop]")
-            self.put("pos = stop")
+            length = f'4 + int.from_bytes({buffer}[pos : pos + 4], "big")'
+            if field.reserved:
+                self.put(f"pos += {length}")
+            else:
+                self.put(f"stop = pos + {length}", f"{target} = {buffer}[pos + 4 : stop]", "pos = stop")
         else:
             assert field.type == "table"
             assert not field.reserved
@@ -278,8 +280,7 @@ class Reader:
 
 
 def method_decoder(method: Method) -> list[str]:
-    what = f"the arguments of {method.wire_name}"
-    reader = Reader("data", "end", "    ", what)
+    reader = Reader("data", "len(data)", "    ")
     values: list[str] = []
     for run in runs(method.fields):
         if run[0].type != "bit":
@@ -291,19 +292,22 @@ def method_decoder(method: Method) -> list[str]:
         if named:
             reader.put(f"bits = {octet}")
         values += named
-    lines = ["", "", f"def {method.function_name}(data: bytes, pos: int, end: int) -> Method:", *reader.lines]
-    lines += [f"    if {at(reader.offset)} != end:", f'        raise malformed("{what}")']
-    return lines + fitted("    ", f"return {method.class_name}(", values, ", ", ")")
+    lines = ["", "", f"def {method.function_name}(data: bytes, pos: int) -> tuple[Method, int]:", *reader.lines]
+    return lines + fitted("    ", f"return {method.class_name}(", values, ", ", f"), {at(reader.offset)}")
 
 
 def methods_module(methods: list[Method]) -> str:
     lines = METHODS_HEAD.rstrip("\n").split("\n")
     for method in methods:
         lines += method_class(method)
-    for method in methods:
+    with_fields = [method for method in methods if method.fields]
+    for method in with_fields:
         lines += method_decoder(method)
-    lines += ["", "", "_DECODERS: Final[dict[int, Callable[[bytes, int, int], Method]]] = {"]
-    lines += [f"    {method.class_name}.INDEX: {method.function_name}," for method in methods]
+    lines += ["", "", "# Each reads the arguments from a position on, and says where they end."]
+    lines += ["_DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Method, int]]]] = {"]
+    lines += [f"    {method.class_name}.INDEX: {method.function_name}," for method in with_fields]
+    lines += ["}", "", "# Methods without arguments: one of each is enough.", "_BARE: Final[dict[int, Method]] = {"]
+    lines += [f"    {method.class_name}.INDEX: {method.class_name}()," for method in methods if not method.fields]
     return "\n".join([*lines, "}"]) + "\n" + METHODS_TAIL
 
 
@@ -329,7 +333,7 @@ def properties_module(properties: list[Field]) -> str:
     lines += ["    flags = raw[0] << 8 | raw[1]", "    pos = 2", f"    if flags & 0x{undefined:04X}:"]
     lines += ['        raise errors.syntax_error(f"property flags {flags:#06x} are not defined")']
     for field in properties:
-        reader = Reader("raw", "len(raw)", "        ", "the properties of a message")
+        reader = Reader("raw", "len(raw)", "        ")
         reader.read(field, f"properties.{field.name}")
         reader.advance()
         lines += [f"    if flags & 0x{flags[field.name]:04X}:", *reader.lines]

@@ -17,8 +17,8 @@ handled or written.
 Invariants
 1. `encode` gives the payload of a method frame: class id, method id, arguments; not the frame around it.
 2. Reserved fields are no attributes: they are written as zero or empty, and skipped when read.
-3. A decoder only moves forward, by at least what it reads, and compares its position with the end of the payload
-   when it is through. So arguments that are too short or too long are refused (502), wherever that is noticed.
+3. A decoder only moves forward, by at least what it reads, and its last position is compared with the end of the
+   payload. So arguments that are too short or too long are refused (502), wherever that is noticed.
 4. Every field is what its type promises: a short string is UTF-8 (502 otherwise), a number is unsigned.
 
 A crash leaves nothing. Does not know what a method is allowed to do, nor on which channel it came.
@@ -26,7 +26,6 @@ A crash leaves nothing. Does not know what a method is allowed to do, nor on whi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Final, final
 
@@ -36,7 +35,7 @@ from penstock.wire.octets import encode_longstr, encode_shortstr, malformed
 from penstock.wire.tables import decode_table, encode_table
 
 
-class Method(ABC):
+class Method:
     """A method with its arguments. Two are equal when they are the same octets on the wire."""
 
     __slots__ = ()
@@ -45,12 +44,10 @@ class Method(ABC):
     INDEX: ClassVar[int]
     # As the specification writes it: "basic.get-ok".
     NAME: ClassVar[str]
-    # A content header and body frames follow the method frame.
-    HAS_CONTENT: ClassVar[bool]
 
-    @abstractmethod
     def encode(self) -> bytes:
-        """The payload of the method frame."""
+        """The payload of the method frame; this is it for a method without arguments."""
+        return self.INDEX.to_bytes(4, "big")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Method) and self.encode() == other.encode()
@@ -69,13 +66,16 @@ def decode_method(payload: bytes, pos: int, end: int) -> Method:
         raise errors.syntax_error("method frame without a class and method id")
     index = int.from_bytes(payload[pos : pos + 4], "big")
     decode = _DECODERS.get(index)
-    if decode is None:
+    if decode is None and index not in _BARE:
         raise errors.command_invalid(f"unknown method {index >> 16},{index & 0xFFFF}")
     try:
         # Cut out: what stands behind the arguments must not be read, or the error would depend on it.
-        return decode(payload[pos + 4 : end], 0, end - pos - 4)
+        method, stop = (_BARE[index], 0) if decode is None else decode(payload[pos + 4 : end], 0)
     except (IndexError, UnicodeDecodeError):
         raise malformed(f"the arguments of method {index >> 16},{index & 0xFFFF}") from None
+    if stop != end - pos - 4:
+        raise malformed(f"the arguments of {method.NAME}")
+    return method
 '''
 
 PROPERTIES_HEAD = f'''{MARK}

@@ -8,8 +8,8 @@ handled or written.
 Invariants
 1. `encode` gives the payload of a method frame: class id, method id, arguments; not the frame around it.
 2. Reserved fields are no attributes: they are written as zero or empty, and skipped when read.
-3. A decoder only moves forward, by at least what it reads, and compares its position with the end of the payload
-   when it is through. So arguments that are too short or too long are refused (502), wherever that is noticed.
+3. A decoder only moves forward, by at least what it reads, and its last position is compared with the end of the
+   payload. So arguments that are too short or too long are refused (502), wherever that is noticed.
 4. Every field is what its type promises: a short string is UTF-8 (502 otherwise), a number is unsigned.
 
 A crash leaves nothing. Does not know what a method is allowed to do, nor on which channel it came.
@@ -17,7 +17,6 @@ A crash leaves nothing. Does not know what a method is allowed to do, nor on whi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Final, final
 
@@ -27,7 +26,7 @@ from penstock.wire.octets import encode_longstr, encode_shortstr, malformed
 from penstock.wire.tables import decode_table, encode_table
 
 
-class Method(ABC):
+class Method:
     """A method with its arguments. Two are equal when they are the same octets on the wire."""
 
     __slots__ = ()
@@ -36,12 +35,10 @@ class Method(ABC):
     INDEX: ClassVar[int]
     # As the specification writes it: "basic.get-ok".
     NAME: ClassVar[str]
-    # A content header and body frames follow the method frame.
-    HAS_CONTENT: ClassVar[bool]
 
-    @abstractmethod
     def encode(self) -> bytes:
-        """The payload of the method frame."""
+        """The payload of the method frame; this is it for a method without arguments."""
+        return self.INDEX.to_bytes(4, "big")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Method) and self.encode() == other.encode()
@@ -53,16 +50,12 @@ class Method(ABC):
 
 @final
 class ConnectionStart(Method):
-    """Names the server and the ways to log in.
-
-    From the server. Answered by connection.start-ok.
-    """
+    """Names the server and the ways to log in. From the server. Answered by connection.start-ok."""
 
     __slots__ = ("locales", "mechanisms", "server_properties", "version_major", "version_minor")
 
     INDEX: ClassVar[int] = 0x000A000A
     NAME: ClassVar[str] = "connection.start"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -91,24 +84,14 @@ class ConnectionStart(Method):
 
 @final
 class ConnectionStartOk(Method):
-    """Names the client, chooses a mechanism and answers it.
-
-    From the client.
-    """
+    """Names the client, chooses a mechanism and answers it. From the client."""
 
     __slots__ = ("client_properties", "locale", "mechanism", "response")
 
     INDEX: ClassVar[int] = 0x000A000B
     NAME: ClassVar[str] = "connection.start-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        client_properties: Table,
-        mechanism: str,
-        response: bytes,
-        locale: str = "en_US",
-    ) -> None:
+    def __init__(self, client_properties: Table, mechanism: str, response: bytes, locale: str = "en_US") -> None:
         self.client_properties = client_properties
         self.mechanism = mechanism
         self.response = response
@@ -126,21 +109,14 @@ class ConnectionStartOk(Method):
 
 @final
 class ConnectionSecure(Method):
-    """Asks for one more step of the login.
-
-    From the server. Answered by connection.secure-ok.
-    """
+    """Asks for one more step of the login. From the server. Answered by connection.secure-ok."""
 
     __slots__ = ("challenge",)
 
     INDEX: ClassVar[int] = 0x000A0014
     NAME: ClassVar[str] = "connection.secure"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        challenge: bytes,
-    ) -> None:
+    def __init__(self, challenge: bytes) -> None:
         self.challenge = challenge
 
     def encode(self) -> bytes:
@@ -149,21 +125,14 @@ class ConnectionSecure(Method):
 
 @final
 class ConnectionSecureOk(Method):
-    """Answers the challenge.
-
-    From the client.
-    """
+    """Answers the challenge. From the client."""
 
     __slots__ = ("response",)
 
     INDEX: ClassVar[int] = 0x000A0015
     NAME: ClassVar[str] = "connection.secure-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        response: bytes,
-    ) -> None:
+    def __init__(self, response: bytes) -> None:
         self.response = response
 
     def encode(self) -> bytes:
@@ -172,23 +141,14 @@ class ConnectionSecureOk(Method):
 
 @final
 class ConnectionTune(Method):
-    """Offers limits; 0 means none.
-
-    From the server. Answered by connection.tune-ok.
-    """
+    """Offers limits; 0 means none. From the server. Answered by connection.tune-ok."""
 
     __slots__ = ("channel_max", "frame_max", "heartbeat")
 
     INDEX: ClassVar[int] = 0x000A001E
     NAME: ClassVar[str] = "connection.tune"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        channel_max: int = 0,
-        frame_max: int = 0,
-        heartbeat: int = 0,
-    ) -> None:
+    def __init__(self, channel_max: int = 0, frame_max: int = 0, heartbeat: int = 0) -> None:
         self.channel_max = channel_max
         self.frame_max = frame_max
         self.heartbeat = heartbeat
@@ -204,23 +164,14 @@ class ConnectionTune(Method):
 
 @final
 class ConnectionTuneOk(Method):
-    """Settles the limits.
-
-    From the client.
-    """
+    """Settles the limits. From the client."""
 
     __slots__ = ("channel_max", "frame_max", "heartbeat")
 
     INDEX: ClassVar[int] = 0x000A001F
     NAME: ClassVar[str] = "connection.tune-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        channel_max: int = 0,
-        frame_max: int = 0,
-        heartbeat: int = 0,
-    ) -> None:
+    def __init__(self, channel_max: int = 0, frame_max: int = 0, heartbeat: int = 0) -> None:
         self.channel_max = channel_max
         self.frame_max = frame_max
         self.heartbeat = heartbeat
@@ -236,21 +187,14 @@ class ConnectionTuneOk(Method):
 
 @final
 class ConnectionOpen(Method):
-    """Enters a virtual host.
-
-    From the client. Answered by connection.open-ok.
-    """
+    """Enters a virtual host. From the client. Answered by connection.open-ok."""
 
     __slots__ = ("virtual_host",)
 
     INDEX: ClassVar[int] = 0x000A0028
     NAME: ClassVar[str] = "connection.open"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        virtual_host: str = "/",
-    ) -> None:
+    def __init__(self, virtual_host: str = "/") -> None:
         self.virtual_host = virtual_host
 
     def encode(self) -> bytes:
@@ -259,16 +203,12 @@ class ConnectionOpen(Method):
 
 @final
 class ConnectionOpenOk(Method):
-    """The connection is ready.
-
-    From the server.
-    """
+    """The connection is ready. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x000A0029
     NAME: ClassVar[str] = "connection.open-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def encode(self) -> bytes:
         return b"\x00\x0a\x00\x29\x00"
@@ -285,15 +225,8 @@ class ConnectionClose(Method):
 
     INDEX: ClassVar[int] = 0x000A0032
     NAME: ClassVar[str] = "connection.close"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        reply_code: int,
-        reply_text: str,
-        class_id: int = 0,
-        method_id: int = 0,
-    ) -> None:
+    def __init__(self, reply_code: int, reply_text: str, class_id: int = 0, method_id: int = 0) -> None:
         self.reply_code = reply_code
         self.reply_text = reply_text
         self.class_id = class_id
@@ -311,38 +244,24 @@ class ConnectionClose(Method):
 
 @final
 class ConnectionCloseOk(Method):
-    """The last method of a connection.
-
-    From the client and server.
-    """
+    """The last method of a connection. From the client and server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x000A0033
     NAME: ClassVar[str] = "connection.close-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x0a\x00\x33"
 
 
 @final
 class ConnectionBlocked(Method):
-    """Publishing is stopped: the server is short of a resource.
-
-    From the server.
-    """
+    """Publishing is stopped: the server is short of a resource. From the server."""
 
     __slots__ = ("reason",)
 
     INDEX: ClassVar[int] = 0x000A003C
     NAME: ClassVar[str] = "connection.blocked"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        reason: str = "",
-    ) -> None:
+    def __init__(self, reason: str = "") -> None:
         self.reason = reason
 
     def encode(self) -> bytes:
@@ -351,39 +270,24 @@ class ConnectionBlocked(Method):
 
 @final
 class ConnectionUnblocked(Method):
-    """Publishing may go on.
-
-    From the server.
-    """
+    """Publishing may go on. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x000A003D
     NAME: ClassVar[str] = "connection.unblocked"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x0a\x00\x3d"
 
 
 @final
 class ConnectionUpdateSecret(Method):
-    """Renews a credential before it expires.
-
-    From the client. Answered by connection.update-secret-ok.
-    """
+    """Renews a credential before it expires. From the client. Answered by connection.update-secret-ok."""
 
     __slots__ = ("new_secret", "reason")
 
     INDEX: ClassVar[int] = 0x000A0046
     NAME: ClassVar[str] = "connection.update-secret"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        new_secret: bytes,
-        reason: str = "",
-    ) -> None:
+    def __init__(self, new_secret: bytes, reason: str = "") -> None:
         self.new_secret = new_secret
         self.reason = reason
 
@@ -393,33 +297,22 @@ class ConnectionUpdateSecret(Method):
 
 @final
 class ConnectionUpdateSecretOk(Method):
-    """The new credential is in force.
-
-    From the server.
-    """
+    """The new credential is in force. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x000A0047
     NAME: ClassVar[str] = "connection.update-secret-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x0a\x00\x47"
 
 
 @final
 class ChannelOpen(Method):
-    """Opens the channel whose number the frame carries.
-
-    From the client. Answered by channel.open-ok.
-    """
+    """Opens the channel whose number the frame carries. From the client. Answered by channel.open-ok."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x0014000A
     NAME: ClassVar[str] = "channel.open"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def encode(self) -> bytes:
         return b"\x00\x14\x00\x0a\x00"
@@ -427,16 +320,12 @@ class ChannelOpen(Method):
 
 @final
 class ChannelOpenOk(Method):
-    """The channel is ready.
-
-    From the server.
-    """
+    """The channel is ready. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x0014000B
     NAME: ClassVar[str] = "channel.open-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def encode(self) -> bytes:
         return b"\x00\x14\x00\x0b\x00\x00\x00\x00"
@@ -444,21 +333,14 @@ class ChannelOpenOk(Method):
 
 @final
 class ChannelFlow(Method):
-    """Asks the peer to stop or resume sending content.
-
-    From the client and server. Answered by channel.flow-ok.
-    """
+    """Asks the peer to stop or resume sending content. From the client and server. Answered by channel.flow-ok."""
 
     __slots__ = ("active",)
 
     INDEX: ClassVar[int] = 0x00140014
     NAME: ClassVar[str] = "channel.flow"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        active: bool,
-    ) -> None:
+    def __init__(self, active: bool) -> None:
         self.active = active
 
     def encode(self) -> bytes:
@@ -467,21 +349,14 @@ class ChannelFlow(Method):
 
 @final
 class ChannelFlowOk(Method):
-    """Confirms the state of the flow.
-
-    From the client and server.
-    """
+    """Confirms the state of the flow. From the client and server."""
 
     __slots__ = ("active",)
 
     INDEX: ClassVar[int] = 0x00140015
     NAME: ClassVar[str] = "channel.flow-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        active: bool,
-    ) -> None:
+    def __init__(self, active: bool) -> None:
         self.active = active
 
     def encode(self) -> bytes:
@@ -499,15 +374,8 @@ class ChannelClose(Method):
 
     INDEX: ClassVar[int] = 0x00140028
     NAME: ClassVar[str] = "channel.close"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        reply_code: int,
-        reply_text: str,
-        class_id: int = 0,
-        method_id: int = 0,
-    ) -> None:
+    def __init__(self, reply_code: int, reply_text: str, class_id: int = 0, method_id: int = 0) -> None:
         self.reply_code = reply_code
         self.reply_text = reply_text
         self.class_id = class_id
@@ -525,19 +393,12 @@ class ChannelClose(Method):
 
 @final
 class ChannelCloseOk(Method):
-    """The last method of a channel.
-
-    From the client and server.
-    """
+    """The last method of a channel. From the client and server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x00140029
     NAME: ClassVar[str] = "channel.close-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x14\x00\x29"
 
 
 @final
@@ -551,7 +412,6 @@ class AccessRequest(Method):
 
     INDEX: ClassVar[int] = 0x001E000A
     NAME: ClassVar[str] = "access.request"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -576,21 +436,14 @@ class AccessRequest(Method):
 
 @final
 class AccessRequestOk(Method):
-    """Hands out the ticket.
-
-    From the server.
-    """
+    """Hands out the ticket. From the server."""
 
     __slots__ = ("ticket",)
 
     INDEX: ClassVar[int] = 0x001E000B
     NAME: ClassVar[str] = "access.request-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        ticket: int = 1,
-    ) -> None:
+    def __init__(self, ticket: int = 1) -> None:
         self.ticket = ticket
 
     def encode(self) -> bytes:
@@ -599,16 +452,12 @@ class AccessRequestOk(Method):
 
 @final
 class ExchangeDeclare(Method):
-    """Creates an exchange, or checks that it is as described.
-
-    From the client. Answered by exchange.declare-ok.
-    """
+    """Creates an exchange, or checks that it is as described. From the client. Answered by exchange.declare-ok."""
 
     __slots__ = ("arguments", "auto_delete", "durable", "exchange", "internal", "no_wait", "passive", "type")
 
     INDEX: ClassVar[int] = 0x0028000A
     NAME: ClassVar[str] = "exchange.declare"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -643,40 +492,24 @@ class ExchangeDeclare(Method):
 
 @final
 class ExchangeDeclareOk(Method):
-    """The exchange exists as described.
-
-    From the server.
-    """
+    """The exchange exists as described. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x0028000B
     NAME: ClassVar[str] = "exchange.declare-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x28\x00\x0b"
 
 
 @final
 class ExchangeDelete(Method):
-    """Removes an exchange and its bindings.
-
-    From the client. Answered by exchange.delete-ok.
-    """
+    """Removes an exchange and its bindings. From the client. Answered by exchange.delete-ok."""
 
     __slots__ = ("exchange", "if_unused", "no_wait")
 
     INDEX: ClassVar[int] = 0x00280014
     NAME: ClassVar[str] = "exchange.delete"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        exchange: str,
-        if_unused: bool = False,
-        no_wait: bool = False,
-    ) -> None:
+    def __init__(self, exchange: str, if_unused: bool = False, no_wait: bool = False) -> None:
         self.exchange = exchange
         self.if_unused = if_unused
         self.no_wait = no_wait
@@ -688,33 +521,22 @@ class ExchangeDelete(Method):
 
 @final
 class ExchangeDeleteOk(Method):
-    """The exchange is gone.
-
-    From the server.
-    """
+    """The exchange is gone. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x00280015
     NAME: ClassVar[str] = "exchange.delete-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x28\x00\x15"
 
 
 @final
 class ExchangeBind(Method):
-    """Binds an exchange to another exchange.
-
-    From the client. Answered by exchange.bind-ok.
-    """
+    """Binds an exchange to another exchange. From the client. Answered by exchange.bind-ok."""
 
     __slots__ = ("arguments", "destination", "no_wait", "routing_key", "source")
 
     INDEX: ClassVar[int] = 0x0028001E
     NAME: ClassVar[str] = "exchange.bind"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -743,33 +565,22 @@ class ExchangeBind(Method):
 
 @final
 class ExchangeBindOk(Method):
-    """The binding exists.
-
-    From the server.
-    """
+    """The binding exists. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x0028001F
     NAME: ClassVar[str] = "exchange.bind-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x28\x00\x1f"
 
 
 @final
 class ExchangeUnbind(Method):
-    """Removes a binding between exchanges.
-
-    From the client. Answered by exchange.unbind-ok.
-    """
+    """Removes a binding between exchanges. From the client. Answered by exchange.unbind-ok."""
 
     __slots__ = ("arguments", "destination", "no_wait", "routing_key", "source")
 
     INDEX: ClassVar[int] = 0x00280028
     NAME: ClassVar[str] = "exchange.unbind"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -798,19 +609,12 @@ class ExchangeUnbind(Method):
 
 @final
 class ExchangeUnbindOk(Method):
-    """The binding is gone.
-
-    From the server.
-    """
+    """The binding is gone. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x00280033
     NAME: ClassVar[str] = "exchange.unbind-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x28\x00\x33"
 
 
 @final
@@ -824,7 +628,6 @@ class QueueDeclare(Method):
 
     INDEX: ClassVar[int] = 0x0032000A
     NAME: ClassVar[str] = "queue.declare"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -851,23 +654,14 @@ class QueueDeclare(Method):
 
 @final
 class QueueDeclareOk(Method):
-    """The queue exists; its name and what it holds.
-
-    From the server.
-    """
+    """The queue exists; its name and what it holds. From the server."""
 
     __slots__ = ("consumer_count", "message_count", "queue")
 
     INDEX: ClassVar[int] = 0x0032000B
     NAME: ClassVar[str] = "queue.declare-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        queue: str,
-        message_count: int,
-        consumer_count: int,
-    ) -> None:
+    def __init__(self, queue: str, message_count: int, consumer_count: int) -> None:
         self.queue = queue
         self.message_count = message_count
         self.consumer_count = consumer_count
@@ -883,16 +677,12 @@ class QueueDeclareOk(Method):
 
 @final
 class QueueBind(Method):
-    """Binds a queue to an exchange.
-
-    From the client. Answered by queue.bind-ok.
-    """
+    """Binds a queue to an exchange. From the client. Answered by queue.bind-ok."""
 
     __slots__ = ("arguments", "exchange", "no_wait", "queue", "routing_key")
 
     INDEX: ClassVar[int] = 0x00320014
     NAME: ClassVar[str] = "queue.bind"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -921,39 +711,24 @@ class QueueBind(Method):
 
 @final
 class QueueBindOk(Method):
-    """The binding exists.
-
-    From the server.
-    """
+    """The binding exists. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x00320015
     NAME: ClassVar[str] = "queue.bind-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x32\x00\x15"
 
 
 @final
 class QueuePurge(Method):
-    """Drops the messages that nobody has taken yet.
-
-    From the client. Answered by queue.purge-ok.
-    """
+    """Drops the messages that nobody has taken yet. From the client. Answered by queue.purge-ok."""
 
     __slots__ = ("no_wait", "queue")
 
     INDEX: ClassVar[int] = 0x0032001E
     NAME: ClassVar[str] = "queue.purge"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        queue: str,
-        no_wait: bool = False,
-    ) -> None:
+    def __init__(self, queue: str, no_wait: bool = False) -> None:
         self.queue = queue
         self.no_wait = no_wait
 
@@ -963,21 +738,14 @@ class QueuePurge(Method):
 
 @final
 class QueuePurgeOk(Method):
-    """How many messages were dropped.
-
-    From the server.
-    """
+    """How many messages were dropped. From the server."""
 
     __slots__ = ("message_count",)
 
     INDEX: ClassVar[int] = 0x0032001F
     NAME: ClassVar[str] = "queue.purge-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        message_count: int,
-    ) -> None:
+    def __init__(self, message_count: int) -> None:
         self.message_count = message_count
 
     def encode(self) -> bytes:
@@ -986,24 +754,14 @@ class QueuePurgeOk(Method):
 
 @final
 class QueueDelete(Method):
-    """Removes a queue with its messages, bindings and consumers.
-
-    From the client. Answered by queue.delete-ok.
-    """
+    """Removes a queue with its messages, bindings and consumers. From the client. Answered by queue.delete-ok."""
 
     __slots__ = ("if_empty", "if_unused", "no_wait", "queue")
 
     INDEX: ClassVar[int] = 0x00320028
     NAME: ClassVar[str] = "queue.delete"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        queue: str,
-        if_unused: bool = False,
-        if_empty: bool = False,
-        no_wait: bool = False,
-    ) -> None:
+    def __init__(self, queue: str, if_unused: bool = False, if_empty: bool = False, no_wait: bool = False) -> None:
         self.queue = queue
         self.if_unused = if_unused
         self.if_empty = if_empty
@@ -1016,21 +774,14 @@ class QueueDelete(Method):
 
 @final
 class QueueDeleteOk(Method):
-    """How many messages went with the queue.
-
-    From the server.
-    """
+    """How many messages went with the queue. From the server."""
 
     __slots__ = ("message_count",)
 
     INDEX: ClassVar[int] = 0x00320029
     NAME: ClassVar[str] = "queue.delete-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        message_count: int,
-    ) -> None:
+    def __init__(self, message_count: int) -> None:
         self.message_count = message_count
 
     def encode(self) -> bytes:
@@ -1039,24 +790,14 @@ class QueueDeleteOk(Method):
 
 @final
 class QueueUnbind(Method):
-    """Removes a binding between an exchange and a queue.
-
-    From the client. Answered by queue.unbind-ok.
-    """
+    """Removes a binding between an exchange and a queue. From the client. Answered by queue.unbind-ok."""
 
     __slots__ = ("arguments", "exchange", "queue", "routing_key")
 
     INDEX: ClassVar[int] = 0x00320032
     NAME: ClassVar[str] = "queue.unbind"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        queue: str,
-        exchange: str,
-        routing_key: str = "",
-        arguments: Table | None = None,
-    ) -> None:
+    def __init__(self, queue: str, exchange: str, routing_key: str = "", arguments: Table | None = None) -> None:
         self.queue = queue
         self.exchange = exchange
         self.routing_key = routing_key
@@ -1074,40 +815,24 @@ class QueueUnbind(Method):
 
 @final
 class QueueUnbindOk(Method):
-    """The binding is gone.
-
-    From the server.
-    """
+    """The binding is gone. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x00320033
     NAME: ClassVar[str] = "queue.unbind-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x32\x00\x33"
 
 
 @final
 class BasicQos(Method):
-    """Limits what may be delivered and not yet acknowledged.
-
-    From the client. Answered by basic.qos-ok.
-    """
+    """Limits what may be delivered and not yet acknowledged. From the client. Answered by basic.qos-ok."""
 
     __slots__ = ("global_", "prefetch_count", "prefetch_size")
 
     INDEX: ClassVar[int] = 0x003C000A
     NAME: ClassVar[str] = "basic.qos"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        prefetch_size: int = 0,
-        prefetch_count: int = 0,
-        global_: bool = False,
-    ) -> None:
+    def __init__(self, prefetch_size: int = 0, prefetch_count: int = 0, global_: bool = False) -> None:
         self.prefetch_size = prefetch_size
         self.prefetch_count = prefetch_count
         self.global_ = global_
@@ -1123,33 +848,22 @@ class BasicQos(Method):
 
 @final
 class BasicQosOk(Method):
-    """The limit is in force.
-
-    From the server.
-    """
+    """The limit is in force. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x003C000B
     NAME: ClassVar[str] = "basic.qos-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x3c\x00\x0b"
 
 
 @final
 class BasicConsume(Method):
-    """Starts a consumer.
-
-    From the client. Answered by basic.consume-ok.
-    """
+    """Starts a consumer. From the client. Answered by basic.consume-ok."""
 
     __slots__ = ("arguments", "consumer_tag", "exclusive", "no_ack", "no_local", "no_wait", "queue")
 
     INDEX: ClassVar[int] = 0x003C0014
     NAME: ClassVar[str] = "basic.consume"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -1182,21 +896,14 @@ class BasicConsume(Method):
 
 @final
 class BasicConsumeOk(Method):
-    """The consumer's tag.
-
-    From the server.
-    """
+    """The consumer's tag. From the server."""
 
     __slots__ = ("consumer_tag",)
 
     INDEX: ClassVar[int] = 0x003C0015
     NAME: ClassVar[str] = "basic.consume-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        consumer_tag: str,
-    ) -> None:
+    def __init__(self, consumer_tag: str) -> None:
         self.consumer_tag = consumer_tag
 
     def encode(self) -> bytes:
@@ -1214,13 +921,8 @@ class BasicCancel(Method):
 
     INDEX: ClassVar[int] = 0x003C001E
     NAME: ClassVar[str] = "basic.cancel"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        consumer_tag: str,
-        no_wait: bool = False,
-    ) -> None:
+    def __init__(self, consumer_tag: str, no_wait: bool = False) -> None:
         self.consumer_tag = consumer_tag
         self.no_wait = no_wait
 
@@ -1230,21 +932,14 @@ class BasicCancel(Method):
 
 @final
 class BasicCancelOk(Method):
-    """The consumer has ended.
-
-    From the client and server.
-    """
+    """The consumer has ended. From the client and server."""
 
     __slots__ = ("consumer_tag",)
 
     INDEX: ClassVar[int] = 0x003C001F
     NAME: ClassVar[str] = "basic.cancel-ok"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        consumer_tag: str,
-    ) -> None:
+    def __init__(self, consumer_tag: str) -> None:
         self.consumer_tag = consumer_tag
 
     def encode(self) -> bytes:
@@ -1253,16 +948,12 @@ class BasicCancelOk(Method):
 
 @final
 class BasicPublish(Method):
-    """Sends a message to an exchange.
-
-    From the client.
-    """
+    """Sends a message to an exchange. From the client."""
 
     __slots__ = ("exchange", "immediate", "mandatory", "routing_key")
 
     INDEX: ClassVar[int] = 0x003C0028
     NAME: ClassVar[str] = "basic.publish"
-    HAS_CONTENT: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -1288,24 +979,14 @@ class BasicPublish(Method):
 
 @final
 class BasicReturn(Method):
-    """Gives a mandatory message back that reached no queue.
-
-    From the server.
-    """
+    """Gives a mandatory message back that reached no queue. From the server."""
 
     __slots__ = ("exchange", "reply_code", "reply_text", "routing_key")
 
     INDEX: ClassVar[int] = 0x003C0032
     NAME: ClassVar[str] = "basic.return"
-    HAS_CONTENT: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        reply_code: int,
-        reply_text: str,
-        exchange: str,
-        routing_key: str,
-    ) -> None:
+    def __init__(self, reply_code: int, reply_text: str, exchange: str, routing_key: str) -> None:
         self.reply_code = reply_code
         self.reply_text = reply_text
         self.exchange = exchange
@@ -1323,16 +1004,12 @@ class BasicReturn(Method):
 
 @final
 class BasicDeliver(Method):
-    """Hands a message to a consumer.
-
-    From the server.
-    """
+    """Hands a message to a consumer. From the server."""
 
     __slots__ = ("consumer_tag", "delivery_tag", "exchange", "redelivered", "routing_key")
 
     INDEX: ClassVar[int] = 0x003C003C
     NAME: ClassVar[str] = "basic.deliver"
-    HAS_CONTENT: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -1361,22 +1038,14 @@ class BasicDeliver(Method):
 
 @final
 class BasicGet(Method):
-    """Asks for one message.
-
-    From the client. Answered by basic.get-ok or basic.get-empty.
-    """
+    """Asks for one message. From the client. Answered by basic.get-ok or basic.get-empty."""
 
     __slots__ = ("no_ack", "queue")
 
     INDEX: ClassVar[int] = 0x003C0046
     NAME: ClassVar[str] = "basic.get"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        queue: str,
-        no_ack: bool = False,
-    ) -> None:
+    def __init__(self, queue: str, no_ack: bool = False) -> None:
         self.queue = queue
         self.no_ack = no_ack
 
@@ -1386,16 +1055,12 @@ class BasicGet(Method):
 
 @final
 class BasicGetOk(Method):
-    """The message, and how many remain.
-
-    From the server.
-    """
+    """The message, and how many remain. From the server."""
 
     __slots__ = ("delivery_tag", "exchange", "message_count", "redelivered", "routing_key")
 
     INDEX: ClassVar[int] = 0x003C0047
     NAME: ClassVar[str] = "basic.get-ok"
-    HAS_CONTENT: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -1424,16 +1089,12 @@ class BasicGetOk(Method):
 
 @final
 class BasicGetEmpty(Method):
-    """There is no message.
-
-    From the server.
-    """
+    """There is no message. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x003C0048
     NAME: ClassVar[str] = "basic.get-empty"
-    HAS_CONTENT: ClassVar[bool] = False
 
     def encode(self) -> bytes:
         return b"\x00\x3c\x00\x48\x00"
@@ -1441,22 +1102,14 @@ class BasicGetEmpty(Method):
 
 @final
 class BasicAck(Method):
-    """Settles deliveries; from the server it confirms publishes (an extension).
-
-    From the client and server.
-    """
+    """Settles deliveries; from the server it confirms publishes (an extension). From the client and server."""
 
     __slots__ = ("delivery_tag", "multiple")
 
     INDEX: ClassVar[int] = 0x003C0050
     NAME: ClassVar[str] = "basic.ack"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        delivery_tag: int = 0,
-        multiple: bool = False,
-    ) -> None:
+    def __init__(self, delivery_tag: int = 0, multiple: bool = False) -> None:
         self.delivery_tag = delivery_tag
         self.multiple = multiple
 
@@ -1466,22 +1119,14 @@ class BasicAck(Method):
 
 @final
 class BasicReject(Method):
-    """Refuses one delivery.
-
-    From the client.
-    """
+    """Refuses one delivery. From the client."""
 
     __slots__ = ("delivery_tag", "requeue")
 
     INDEX: ClassVar[int] = 0x003C005A
     NAME: ClassVar[str] = "basic.reject"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        delivery_tag: int,
-        requeue: bool = True,
-    ) -> None:
+    def __init__(self, delivery_tag: int, requeue: bool = True) -> None:
         self.delivery_tag = delivery_tag
         self.requeue = requeue
 
@@ -1491,21 +1136,14 @@ class BasicReject(Method):
 
 @final
 class BasicRecoverAsync(Method):
-    """Deprecated: basic.recover without an answer.
-
-    From the client.
-    """
+    """Deprecated: basic.recover without an answer. From the client."""
 
     __slots__ = ("requeue",)
 
     INDEX: ClassVar[int] = 0x003C0064
     NAME: ClassVar[str] = "basic.recover-async"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        requeue: bool = False,
-    ) -> None:
+    def __init__(self, requeue: bool = False) -> None:
         self.requeue = requeue
 
     def encode(self) -> bytes:
@@ -1514,21 +1152,14 @@ class BasicRecoverAsync(Method):
 
 @final
 class BasicRecover(Method):
-    """Asks for everything unacknowledged again.
-
-    From the client. Answered by basic.recover-ok.
-    """
+    """Asks for everything unacknowledged again. From the client. Answered by basic.recover-ok."""
 
     __slots__ = ("requeue",)
 
     INDEX: ClassVar[int] = 0x003C006E
     NAME: ClassVar[str] = "basic.recover"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        requeue: bool = False,
-    ) -> None:
+    def __init__(self, requeue: bool = False) -> None:
         self.requeue = requeue
 
     def encode(self) -> bytes:
@@ -1537,40 +1168,24 @@ class BasicRecover(Method):
 
 @final
 class BasicRecoverOk(Method):
-    """Recovery has been done.
-
-    From the server.
-    """
+    """Recovery has been done. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x003C006F
     NAME: ClassVar[str] = "basic.recover-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x3c\x00\x6f"
 
 
 @final
 class BasicNack(Method):
-    """Refuses deliveries; from the server, publishes that were not kept.
-
-    From the client and server.
-    """
+    """Refuses deliveries; from the server, publishes that were not kept. From the client and server."""
 
     __slots__ = ("delivery_tag", "multiple", "requeue")
 
     INDEX: ClassVar[int] = 0x003C0078
     NAME: ClassVar[str] = "basic.nack"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        delivery_tag: int = 0,
-        multiple: bool = False,
-        requeue: bool = True,
-    ) -> None:
+    def __init__(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
         self.delivery_tag = delivery_tag
         self.multiple = multiple
         self.requeue = requeue
@@ -1582,21 +1197,14 @@ class BasicNack(Method):
 
 @final
 class ConfirmSelect(Method):
-    """Asks for a confirm of each publish on the channel.
-
-    From the client. Answered by confirm.select-ok.
-    """
+    """Asks for a confirm of each publish on the channel. From the client. Answered by confirm.select-ok."""
 
     __slots__ = ("no_wait",)
 
     INDEX: ClassVar[int] = 0x0055000A
     NAME: ClassVar[str] = "confirm.select"
-    HAS_CONTENT: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        no_wait: bool = False,
-    ) -> None:
+    def __init__(self, no_wait: bool = False) -> None:
         self.no_wait = no_wait
 
     def encode(self) -> bytes:
@@ -1605,339 +1213,221 @@ class ConfirmSelect(Method):
 
 @final
 class ConfirmSelectOk(Method):
-    """Publishes are confirmed from now on.
-
-    From the server.
-    """
+    """Publishes are confirmed from now on. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x0055000B
     NAME: ClassVar[str] = "confirm.select-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x55\x00\x0b"
 
 
 @final
 class TxSelect(Method):
-    """Makes the channel transactional.
-
-    From the client. Answered by tx.select-ok.
-    """
+    """Makes the channel transactional. From the client. Answered by tx.select-ok."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x005A000A
     NAME: ClassVar[str] = "tx.select"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x5a\x00\x0a"
 
 
 @final
 class TxSelectOk(Method):
-    """The channel is transactional.
-
-    From the server.
-    """
+    """The channel is transactional. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x005A000B
     NAME: ClassVar[str] = "tx.select-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x5a\x00\x0b"
 
 
 @final
 class TxCommit(Method):
-    """Applies the publishes and acks since the last commit.
-
-    From the client. Answered by tx.commit-ok.
-    """
+    """Applies the publishes and acks since the last commit. From the client. Answered by tx.commit-ok."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x005A0014
     NAME: ClassVar[str] = "tx.commit"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x5a\x00\x14"
 
 
 @final
 class TxCommitOk(Method):
-    """They are applied.
-
-    From the server.
-    """
+    """They are applied. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x005A0015
     NAME: ClassVar[str] = "tx.commit-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x5a\x00\x15"
 
 
 @final
 class TxRollback(Method):
-    """Forgets the publishes and acks since the last commit.
-
-    From the client. Answered by tx.rollback-ok.
-    """
+    """Forgets the publishes and acks since the last commit. From the client. Answered by tx.rollback-ok."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x005A001E
     NAME: ClassVar[str] = "tx.rollback"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x5a\x00\x1e"
 
 
 @final
 class TxRollbackOk(Method):
-    """They are forgotten.
-
-    From the server.
-    """
+    """They are forgotten. From the server."""
 
     __slots__ = ()
 
     INDEX: ClassVar[int] = 0x005A001F
     NAME: ClassVar[str] = "tx.rollback-ok"
-    HAS_CONTENT: ClassVar[bool] = False
-
-    def encode(self) -> bytes:
-        return b"\x00\x5a\x00\x1f"
 
 
-def _decode_connection_start(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_start(data: bytes, pos: int) -> tuple[Method, int]:
     version_major = data[pos]
     version_minor = data[pos + 1]
     pos += 2
-    server_properties, pos = decode_table(data, pos, end)
+    server_properties, pos = decode_table(data, pos, len(data))
     stop = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
-    if stop > end:
-        raise malformed("the arguments of connection.start")
     mechanisms = data[pos + 4 : stop]
     pos = stop
     stop = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
-    if stop > end:
-        raise malformed("the arguments of connection.start")
     locales = data[pos + 4 : stop]
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of connection.start")
-    return ConnectionStart(version_major, version_minor, server_properties, mechanisms, locales)
+    return ConnectionStart(version_major, version_minor, server_properties, mechanisms, locales), pos
 
 
-def _decode_connection_start_ok(data: bytes, pos: int, end: int) -> Method:
-    client_properties, pos = decode_table(data, pos, end)
+def _decode_connection_start_ok(data: bytes, pos: int) -> tuple[Method, int]:
+    client_properties, pos = decode_table(data, pos, len(data))
     stop = pos + 1 + data[pos]
     mechanism = data[pos + 1 : stop].decode()
     pos = stop
     stop = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
-    if stop > end:
-        raise malformed("the arguments of connection.start-ok")
     response = data[pos + 4 : stop]
     pos = stop
     stop = pos + 1 + data[pos]
     locale = data[pos + 1 : stop].decode()
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of connection.start-ok")
-    return ConnectionStartOk(client_properties, mechanism, response, locale)
+    return ConnectionStartOk(client_properties, mechanism, response, locale), pos
 
 
-def _decode_connection_secure(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_secure(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
-    if stop > end:
-        raise malformed("the arguments of connection.secure")
     challenge = data[pos + 4 : stop]
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of connection.secure")
-    return ConnectionSecure(challenge)
+    return ConnectionSecure(challenge), pos
 
 
-def _decode_connection_secure_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_secure_ok(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
-    if stop > end:
-        raise malformed("the arguments of connection.secure-ok")
     response = data[pos + 4 : stop]
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of connection.secure-ok")
-    return ConnectionSecureOk(response)
+    return ConnectionSecureOk(response), pos
 
 
-def _decode_connection_tune(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_tune(data: bytes, pos: int) -> tuple[Method, int]:
     channel_max = data[pos] << 8 | data[pos + 1]
     frame_max = int.from_bytes(data[pos + 2 : pos + 6], "big")
     heartbeat = data[pos + 6] << 8 | data[pos + 7]
-    if pos + 8 != end:
-        raise malformed("the arguments of connection.tune")
-    return ConnectionTune(channel_max, frame_max, heartbeat)
+    return ConnectionTune(channel_max, frame_max, heartbeat), pos + 8
 
 
-def _decode_connection_tune_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_tune_ok(data: bytes, pos: int) -> tuple[Method, int]:
     channel_max = data[pos] << 8 | data[pos + 1]
     frame_max = int.from_bytes(data[pos + 2 : pos + 6], "big")
     heartbeat = data[pos + 6] << 8 | data[pos + 7]
-    if pos + 8 != end:
-        raise malformed("the arguments of connection.tune-ok")
-    return ConnectionTuneOk(channel_max, frame_max, heartbeat)
+    return ConnectionTuneOk(channel_max, frame_max, heartbeat), pos + 8
 
 
-def _decode_connection_open(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_open(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 1 + data[pos]
     virtual_host = data[pos + 1 : stop].decode()
     pos = stop
-    stop = pos + 1 + data[pos]
-    pos = stop
-    if pos + 1 != end:
-        raise malformed("the arguments of connection.open")
-    return ConnectionOpen(virtual_host)
+    pos += 1 + data[pos]
+    return ConnectionOpen(virtual_host), pos + 1
 
 
-def _decode_connection_open_ok(data: bytes, pos: int, end: int) -> Method:
-    stop = pos + 1 + data[pos]
-    pos = stop
-    if pos != end:
-        raise malformed("the arguments of connection.open-ok")
-    return ConnectionOpenOk()
+def _decode_connection_open_ok(data: bytes, pos: int) -> tuple[Method, int]:
+    pos += 1 + data[pos]
+    return ConnectionOpenOk(), pos
 
 
-def _decode_connection_close(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_close(data: bytes, pos: int) -> tuple[Method, int]:
     reply_code = data[pos] << 8 | data[pos + 1]
     stop = pos + 3 + data[pos + 2]
     reply_text = data[pos + 3 : stop].decode()
     pos = stop
     class_id = data[pos] << 8 | data[pos + 1]
     method_id = data[pos + 2] << 8 | data[pos + 3]
-    if pos + 4 != end:
-        raise malformed("the arguments of connection.close")
-    return ConnectionClose(reply_code, reply_text, class_id, method_id)
+    return ConnectionClose(reply_code, reply_text, class_id, method_id), pos + 4
 
 
-def _decode_connection_close_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of connection.close-ok")
-    return ConnectionCloseOk()
-
-
-def _decode_connection_blocked(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_blocked(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 1 + data[pos]
     reason = data[pos + 1 : stop].decode()
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of connection.blocked")
-    return ConnectionBlocked(reason)
+    return ConnectionBlocked(reason), pos
 
 
-def _decode_connection_unblocked(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of connection.unblocked")
-    return ConnectionUnblocked()
-
-
-def _decode_connection_update_secret(data: bytes, pos: int, end: int) -> Method:
+def _decode_connection_update_secret(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
-    if stop > end:
-        raise malformed("the arguments of connection.update-secret")
     new_secret = data[pos + 4 : stop]
     pos = stop
     stop = pos + 1 + data[pos]
     reason = data[pos + 1 : stop].decode()
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of connection.update-secret")
-    return ConnectionUpdateSecret(new_secret, reason)
+    return ConnectionUpdateSecret(new_secret, reason), pos
 
 
-def _decode_connection_update_secret_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of connection.update-secret-ok")
-    return ConnectionUpdateSecretOk()
+def _decode_channel_open(data: bytes, pos: int) -> tuple[Method, int]:
+    pos += 1 + data[pos]
+    return ChannelOpen(), pos
 
 
-def _decode_channel_open(data: bytes, pos: int, end: int) -> Method:
-    stop = pos + 1 + data[pos]
-    pos = stop
-    if pos != end:
-        raise malformed("the arguments of channel.open")
-    return ChannelOpen()
+def _decode_channel_open_ok(data: bytes, pos: int) -> tuple[Method, int]:
+    pos += 4 + int.from_bytes(data[pos : pos + 4], "big")
+    return ChannelOpenOk(), pos
 
 
-def _decode_channel_open_ok(data: bytes, pos: int, end: int) -> Method:
-    stop = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
-    pos = stop
-    if pos != end:
-        raise malformed("the arguments of channel.open-ok")
-    return ChannelOpenOk()
-
-
-def _decode_channel_flow(data: bytes, pos: int, end: int) -> Method:
+def _decode_channel_flow(data: bytes, pos: int) -> tuple[Method, int]:
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of channel.flow")
-    return ChannelFlow(bool(bits & 1))
+    return ChannelFlow(bool(bits & 1)), pos + 1
 
 
-def _decode_channel_flow_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_channel_flow_ok(data: bytes, pos: int) -> tuple[Method, int]:
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of channel.flow-ok")
-    return ChannelFlowOk(bool(bits & 1))
+    return ChannelFlowOk(bool(bits & 1)), pos + 1
 
 
-def _decode_channel_close(data: bytes, pos: int, end: int) -> Method:
+def _decode_channel_close(data: bytes, pos: int) -> tuple[Method, int]:
     reply_code = data[pos] << 8 | data[pos + 1]
     stop = pos + 3 + data[pos + 2]
     reply_text = data[pos + 3 : stop].decode()
     pos = stop
     class_id = data[pos] << 8 | data[pos + 1]
     method_id = data[pos + 2] << 8 | data[pos + 3]
-    if pos + 4 != end:
-        raise malformed("the arguments of channel.close")
-    return ChannelClose(reply_code, reply_text, class_id, method_id)
+    return ChannelClose(reply_code, reply_text, class_id, method_id), pos + 4
 
 
-def _decode_channel_close_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of channel.close-ok")
-    return ChannelCloseOk()
-
-
-def _decode_access_request(data: bytes, pos: int, end: int) -> Method:
+def _decode_access_request(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 1 + data[pos]
     realm = data[pos + 1 : stop].decode()
     pos = stop
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of access.request")
-    return AccessRequest(realm, bool(bits & 1), bool(bits & 2), bool(bits & 4), bool(bits & 8), bool(bits & 16))
+    return AccessRequest(
+        realm,
+        bool(bits & 1),
+        bool(bits & 2),
+        bool(bits & 4),
+        bool(bits & 8),
+        bool(bits & 16),
+    ), pos + 1
 
 
-def _decode_access_request_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_access_request_ok(data: bytes, pos: int) -> tuple[Method, int]:
     ticket = data[pos] << 8 | data[pos + 1]
-    if pos + 2 != end:
-        raise malformed("the arguments of access.request-ok")
-    return AccessRequestOk(ticket)
+    return AccessRequestOk(ticket), pos + 2
 
 
-def _decode_exchange_declare(data: bytes, pos: int, end: int) -> Method:
+def _decode_exchange_declare(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     exchange = data[pos + 3 : stop].decode()
     pos = stop
@@ -1946,9 +1436,7 @@ def _decode_exchange_declare(data: bytes, pos: int, end: int) -> Method:
     pos = stop
     bits = data[pos]
     pos += 1
-    arguments, pos = decode_table(data, pos, end)
-    if pos != end:
-        raise malformed("the arguments of exchange.declare")
+    arguments, pos = decode_table(data, pos, len(data))
     return ExchangeDeclare(
         exchange,
         type,
@@ -1958,32 +1446,18 @@ def _decode_exchange_declare(data: bytes, pos: int, end: int) -> Method:
         bool(bits & 8),
         bool(bits & 16),
         arguments,
-    )
+    ), pos
 
 
-def _decode_exchange_declare_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of exchange.declare-ok")
-    return ExchangeDeclareOk()
-
-
-def _decode_exchange_delete(data: bytes, pos: int, end: int) -> Method:
+def _decode_exchange_delete(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     exchange = data[pos + 3 : stop].decode()
     pos = stop
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of exchange.delete")
-    return ExchangeDelete(exchange, bool(bits & 1), bool(bits & 2))
+    return ExchangeDelete(exchange, bool(bits & 1), bool(bits & 2)), pos + 1
 
 
-def _decode_exchange_delete_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of exchange.delete-ok")
-    return ExchangeDeleteOk()
-
-
-def _decode_exchange_bind(data: bytes, pos: int, end: int) -> Method:
+def _decode_exchange_bind(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     destination = data[pos + 3 : stop].decode()
     pos = stop
@@ -1995,19 +1469,11 @@ def _decode_exchange_bind(data: bytes, pos: int, end: int) -> Method:
     pos = stop
     bits = data[pos]
     pos += 1
-    arguments, pos = decode_table(data, pos, end)
-    if pos != end:
-        raise malformed("the arguments of exchange.bind")
-    return ExchangeBind(destination, source, routing_key, bool(bits & 1), arguments)
+    arguments, pos = decode_table(data, pos, len(data))
+    return ExchangeBind(destination, source, routing_key, bool(bits & 1), arguments), pos
 
 
-def _decode_exchange_bind_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of exchange.bind-ok")
-    return ExchangeBindOk()
-
-
-def _decode_exchange_unbind(data: bytes, pos: int, end: int) -> Method:
+def _decode_exchange_unbind(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     destination = data[pos + 3 : stop].decode()
     pos = stop
@@ -2019,27 +1485,17 @@ def _decode_exchange_unbind(data: bytes, pos: int, end: int) -> Method:
     pos = stop
     bits = data[pos]
     pos += 1
-    arguments, pos = decode_table(data, pos, end)
-    if pos != end:
-        raise malformed("the arguments of exchange.unbind")
-    return ExchangeUnbind(destination, source, routing_key, bool(bits & 1), arguments)
+    arguments, pos = decode_table(data, pos, len(data))
+    return ExchangeUnbind(destination, source, routing_key, bool(bits & 1), arguments), pos
 
 
-def _decode_exchange_unbind_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of exchange.unbind-ok")
-    return ExchangeUnbindOk()
-
-
-def _decode_queue_declare(data: bytes, pos: int, end: int) -> Method:
+def _decode_queue_declare(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     queue = data[pos + 3 : stop].decode()
     pos = stop
     bits = data[pos]
     pos += 1
-    arguments, pos = decode_table(data, pos, end)
-    if pos != end:
-        raise malformed("the arguments of queue.declare")
+    arguments, pos = decode_table(data, pos, len(data))
     return QueueDeclare(
         queue,
         bool(bits & 1),
@@ -2048,21 +1504,19 @@ def _decode_queue_declare(data: bytes, pos: int, end: int) -> Method:
         bool(bits & 8),
         bool(bits & 16),
         arguments,
-    )
+    ), pos
 
 
-def _decode_queue_declare_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_queue_declare_ok(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 1 + data[pos]
     queue = data[pos + 1 : stop].decode()
     pos = stop
     message_count = int.from_bytes(data[pos : pos + 4], "big")
     consumer_count = int.from_bytes(data[pos + 4 : pos + 8], "big")
-    if pos + 8 != end:
-        raise malformed("the arguments of queue.declare-ok")
-    return QueueDeclareOk(queue, message_count, consumer_count)
+    return QueueDeclareOk(queue, message_count, consumer_count), pos + 8
 
 
-def _decode_queue_bind(data: bytes, pos: int, end: int) -> Method:
+def _decode_queue_bind(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     queue = data[pos + 3 : stop].decode()
     pos = stop
@@ -2074,53 +1528,37 @@ def _decode_queue_bind(data: bytes, pos: int, end: int) -> Method:
     pos = stop
     bits = data[pos]
     pos += 1
-    arguments, pos = decode_table(data, pos, end)
-    if pos != end:
-        raise malformed("the arguments of queue.bind")
-    return QueueBind(queue, exchange, routing_key, bool(bits & 1), arguments)
+    arguments, pos = decode_table(data, pos, len(data))
+    return QueueBind(queue, exchange, routing_key, bool(bits & 1), arguments), pos
 
 
-def _decode_queue_bind_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of queue.bind-ok")
-    return QueueBindOk()
-
-
-def _decode_queue_purge(data: bytes, pos: int, end: int) -> Method:
+def _decode_queue_purge(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     queue = data[pos + 3 : stop].decode()
     pos = stop
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of queue.purge")
-    return QueuePurge(queue, bool(bits & 1))
+    return QueuePurge(queue, bool(bits & 1)), pos + 1
 
 
-def _decode_queue_purge_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_queue_purge_ok(data: bytes, pos: int) -> tuple[Method, int]:
     message_count = int.from_bytes(data[pos : pos + 4], "big")
-    if pos + 4 != end:
-        raise malformed("the arguments of queue.purge-ok")
-    return QueuePurgeOk(message_count)
+    return QueuePurgeOk(message_count), pos + 4
 
 
-def _decode_queue_delete(data: bytes, pos: int, end: int) -> Method:
+def _decode_queue_delete(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     queue = data[pos + 3 : stop].decode()
     pos = stop
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of queue.delete")
-    return QueueDelete(queue, bool(bits & 1), bool(bits & 2), bool(bits & 4))
+    return QueueDelete(queue, bool(bits & 1), bool(bits & 2), bool(bits & 4)), pos + 1
 
 
-def _decode_queue_delete_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_queue_delete_ok(data: bytes, pos: int) -> tuple[Method, int]:
     message_count = int.from_bytes(data[pos : pos + 4], "big")
-    if pos + 4 != end:
-        raise malformed("the arguments of queue.delete-ok")
-    return QueueDeleteOk(message_count)
+    return QueueDeleteOk(message_count), pos + 4
 
 
-def _decode_queue_unbind(data: bytes, pos: int, end: int) -> Method:
+def _decode_queue_unbind(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     queue = data[pos + 3 : stop].decode()
     pos = stop
@@ -2130,34 +1568,18 @@ def _decode_queue_unbind(data: bytes, pos: int, end: int) -> Method:
     stop = pos + 1 + data[pos]
     routing_key = data[pos + 1 : stop].decode()
     pos = stop
-    arguments, pos = decode_table(data, pos, end)
-    if pos != end:
-        raise malformed("the arguments of queue.unbind")
-    return QueueUnbind(queue, exchange, routing_key, arguments)
+    arguments, pos = decode_table(data, pos, len(data))
+    return QueueUnbind(queue, exchange, routing_key, arguments), pos
 
 
-def _decode_queue_unbind_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of queue.unbind-ok")
-    return QueueUnbindOk()
-
-
-def _decode_basic_qos(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_qos(data: bytes, pos: int) -> tuple[Method, int]:
     prefetch_size = int.from_bytes(data[pos : pos + 4], "big")
     prefetch_count = data[pos + 4] << 8 | data[pos + 5]
     bits = data[pos + 6]
-    if pos + 7 != end:
-        raise malformed("the arguments of basic.qos")
-    return BasicQos(prefetch_size, prefetch_count, bool(bits & 1))
+    return BasicQos(prefetch_size, prefetch_count, bool(bits & 1)), pos + 7
 
 
-def _decode_basic_qos_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of basic.qos-ok")
-    return BasicQosOk()
-
-
-def _decode_basic_consume(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_consume(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     queue = data[pos + 3 : stop].decode()
     pos = stop
@@ -2166,41 +1588,41 @@ def _decode_basic_consume(data: bytes, pos: int, end: int) -> Method:
     pos = stop
     bits = data[pos]
     pos += 1
-    arguments, pos = decode_table(data, pos, end)
-    if pos != end:
-        raise malformed("the arguments of basic.consume")
-    return BasicConsume(queue, consumer_tag, bool(bits & 1), bool(bits & 2), bool(bits & 4), bool(bits & 8), arguments)
+    arguments, pos = decode_table(data, pos, len(data))
+    return BasicConsume(
+        queue,
+        consumer_tag,
+        bool(bits & 1),
+        bool(bits & 2),
+        bool(bits & 4),
+        bool(bits & 8),
+        arguments,
+    ), pos
 
 
-def _decode_basic_consume_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_consume_ok(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 1 + data[pos]
     consumer_tag = data[pos + 1 : stop].decode()
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of basic.consume-ok")
-    return BasicConsumeOk(consumer_tag)
+    return BasicConsumeOk(consumer_tag), pos
 
 
-def _decode_basic_cancel(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_cancel(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 1 + data[pos]
     consumer_tag = data[pos + 1 : stop].decode()
     pos = stop
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of basic.cancel")
-    return BasicCancel(consumer_tag, bool(bits & 1))
+    return BasicCancel(consumer_tag, bool(bits & 1)), pos + 1
 
 
-def _decode_basic_cancel_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_cancel_ok(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 1 + data[pos]
     consumer_tag = data[pos + 1 : stop].decode()
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of basic.cancel-ok")
-    return BasicCancelOk(consumer_tag)
+    return BasicCancelOk(consumer_tag), pos
 
 
-def _decode_basic_publish(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_publish(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     exchange = data[pos + 3 : stop].decode()
     pos = stop
@@ -2208,12 +1630,10 @@ def _decode_basic_publish(data: bytes, pos: int, end: int) -> Method:
     routing_key = data[pos + 1 : stop].decode("utf-8", "surrogateescape")
     pos = stop
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of basic.publish")
-    return BasicPublish(exchange, routing_key, bool(bits & 1), bool(bits & 2))
+    return BasicPublish(exchange, routing_key, bool(bits & 1), bool(bits & 2)), pos + 1
 
 
-def _decode_basic_return(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_return(data: bytes, pos: int) -> tuple[Method, int]:
     reply_code = data[pos] << 8 | data[pos + 1]
     stop = pos + 3 + data[pos + 2]
     reply_text = data[pos + 3 : stop].decode()
@@ -2224,12 +1644,10 @@ def _decode_basic_return(data: bytes, pos: int, end: int) -> Method:
     stop = pos + 1 + data[pos]
     routing_key = data[pos + 1 : stop].decode()
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of basic.return")
-    return BasicReturn(reply_code, reply_text, exchange, routing_key)
+    return BasicReturn(reply_code, reply_text, exchange, routing_key), pos
 
 
-def _decode_basic_deliver(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_deliver(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 1 + data[pos]
     consumer_tag = data[pos + 1 : stop].decode()
     pos = stop
@@ -2241,22 +1659,18 @@ def _decode_basic_deliver(data: bytes, pos: int, end: int) -> Method:
     stop = pos + 1 + data[pos]
     routing_key = data[pos + 1 : stop].decode()
     pos = stop
-    if pos != end:
-        raise malformed("the arguments of basic.deliver")
-    return BasicDeliver(consumer_tag, delivery_tag, bool(bits & 1), exchange, routing_key)
+    return BasicDeliver(consumer_tag, delivery_tag, bool(bits & 1), exchange, routing_key), pos
 
 
-def _decode_basic_get(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_get(data: bytes, pos: int) -> tuple[Method, int]:
     stop = pos + 3 + data[pos + 2]
     queue = data[pos + 3 : stop].decode()
     pos = stop
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of basic.get")
-    return BasicGet(queue, bool(bits & 1))
+    return BasicGet(queue, bool(bits & 1)), pos + 1
 
 
-def _decode_basic_get_ok(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_get_ok(data: bytes, pos: int) -> tuple[Method, int]:
     delivery_tag = int.from_bytes(data[pos : pos + 8], "big")
     bits = data[pos + 8]
     stop = pos + 10 + data[pos + 9]
@@ -2266,113 +1680,49 @@ def _decode_basic_get_ok(data: bytes, pos: int, end: int) -> Method:
     routing_key = data[pos + 1 : stop].decode()
     pos = stop
     message_count = int.from_bytes(data[pos : pos + 4], "big")
-    if pos + 4 != end:
-        raise malformed("the arguments of basic.get-ok")
-    return BasicGetOk(delivery_tag, bool(bits & 1), exchange, routing_key, message_count)
+    return BasicGetOk(delivery_tag, bool(bits & 1), exchange, routing_key, message_count), pos + 4
 
 
-def _decode_basic_get_empty(data: bytes, pos: int, end: int) -> Method:
-    stop = pos + 1 + data[pos]
-    pos = stop
-    if pos != end:
-        raise malformed("the arguments of basic.get-empty")
-    return BasicGetEmpty()
+def _decode_basic_get_empty(data: bytes, pos: int) -> tuple[Method, int]:
+    pos += 1 + data[pos]
+    return BasicGetEmpty(), pos
 
 
-def _decode_basic_ack(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_ack(data: bytes, pos: int) -> tuple[Method, int]:
     delivery_tag = int.from_bytes(data[pos : pos + 8], "big")
     bits = data[pos + 8]
-    if pos + 9 != end:
-        raise malformed("the arguments of basic.ack")
-    return BasicAck(delivery_tag, bool(bits & 1))
+    return BasicAck(delivery_tag, bool(bits & 1)), pos + 9
 
 
-def _decode_basic_reject(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_reject(data: bytes, pos: int) -> tuple[Method, int]:
     delivery_tag = int.from_bytes(data[pos : pos + 8], "big")
     bits = data[pos + 8]
-    if pos + 9 != end:
-        raise malformed("the arguments of basic.reject")
-    return BasicReject(delivery_tag, bool(bits & 1))
+    return BasicReject(delivery_tag, bool(bits & 1)), pos + 9
 
 
-def _decode_basic_recover_async(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_recover_async(data: bytes, pos: int) -> tuple[Method, int]:
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of basic.recover-async")
-    return BasicRecoverAsync(bool(bits & 1))
+    return BasicRecoverAsync(bool(bits & 1)), pos + 1
 
 
-def _decode_basic_recover(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_recover(data: bytes, pos: int) -> tuple[Method, int]:
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of basic.recover")
-    return BasicRecover(bool(bits & 1))
+    return BasicRecover(bool(bits & 1)), pos + 1
 
 
-def _decode_basic_recover_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of basic.recover-ok")
-    return BasicRecoverOk()
-
-
-def _decode_basic_nack(data: bytes, pos: int, end: int) -> Method:
+def _decode_basic_nack(data: bytes, pos: int) -> tuple[Method, int]:
     delivery_tag = int.from_bytes(data[pos : pos + 8], "big")
     bits = data[pos + 8]
-    if pos + 9 != end:
-        raise malformed("the arguments of basic.nack")
-    return BasicNack(delivery_tag, bool(bits & 1), bool(bits & 2))
+    return BasicNack(delivery_tag, bool(bits & 1), bool(bits & 2)), pos + 9
 
 
-def _decode_confirm_select(data: bytes, pos: int, end: int) -> Method:
+def _decode_confirm_select(data: bytes, pos: int) -> tuple[Method, int]:
     bits = data[pos]
-    if pos + 1 != end:
-        raise malformed("the arguments of confirm.select")
-    return ConfirmSelect(bool(bits & 1))
+    return ConfirmSelect(bool(bits & 1)), pos + 1
 
 
-def _decode_confirm_select_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of confirm.select-ok")
-    return ConfirmSelectOk()
-
-
-def _decode_tx_select(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of tx.select")
-    return TxSelect()
-
-
-def _decode_tx_select_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of tx.select-ok")
-    return TxSelectOk()
-
-
-def _decode_tx_commit(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of tx.commit")
-    return TxCommit()
-
-
-def _decode_tx_commit_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of tx.commit-ok")
-    return TxCommitOk()
-
-
-def _decode_tx_rollback(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of tx.rollback")
-    return TxRollback()
-
-
-def _decode_tx_rollback_ok(data: bytes, pos: int, end: int) -> Method:
-    if pos != end:
-        raise malformed("the arguments of tx.rollback-ok")
-    return TxRollbackOk()
-
-
-_DECODERS: Final[dict[int, Callable[[bytes, int, int], Method]]] = {
+# Each reads the arguments from a position on, and says where they end.
+_DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Method, int]]]] = {
     ConnectionStart.INDEX: _decode_connection_start,
     ConnectionStartOk.INDEX: _decode_connection_start_ok,
     ConnectionSecure.INDEX: _decode_connection_secure,
@@ -2382,39 +1732,28 @@ _DECODERS: Final[dict[int, Callable[[bytes, int, int], Method]]] = {
     ConnectionOpen.INDEX: _decode_connection_open,
     ConnectionOpenOk.INDEX: _decode_connection_open_ok,
     ConnectionClose.INDEX: _decode_connection_close,
-    ConnectionCloseOk.INDEX: _decode_connection_close_ok,
     ConnectionBlocked.INDEX: _decode_connection_blocked,
-    ConnectionUnblocked.INDEX: _decode_connection_unblocked,
     ConnectionUpdateSecret.INDEX: _decode_connection_update_secret,
-    ConnectionUpdateSecretOk.INDEX: _decode_connection_update_secret_ok,
     ChannelOpen.INDEX: _decode_channel_open,
     ChannelOpenOk.INDEX: _decode_channel_open_ok,
     ChannelFlow.INDEX: _decode_channel_flow,
     ChannelFlowOk.INDEX: _decode_channel_flow_ok,
     ChannelClose.INDEX: _decode_channel_close,
-    ChannelCloseOk.INDEX: _decode_channel_close_ok,
     AccessRequest.INDEX: _decode_access_request,
     AccessRequestOk.INDEX: _decode_access_request_ok,
     ExchangeDeclare.INDEX: _decode_exchange_declare,
-    ExchangeDeclareOk.INDEX: _decode_exchange_declare_ok,
     ExchangeDelete.INDEX: _decode_exchange_delete,
-    ExchangeDeleteOk.INDEX: _decode_exchange_delete_ok,
     ExchangeBind.INDEX: _decode_exchange_bind,
-    ExchangeBindOk.INDEX: _decode_exchange_bind_ok,
     ExchangeUnbind.INDEX: _decode_exchange_unbind,
-    ExchangeUnbindOk.INDEX: _decode_exchange_unbind_ok,
     QueueDeclare.INDEX: _decode_queue_declare,
     QueueDeclareOk.INDEX: _decode_queue_declare_ok,
     QueueBind.INDEX: _decode_queue_bind,
-    QueueBindOk.INDEX: _decode_queue_bind_ok,
     QueuePurge.INDEX: _decode_queue_purge,
     QueuePurgeOk.INDEX: _decode_queue_purge_ok,
     QueueDelete.INDEX: _decode_queue_delete,
     QueueDeleteOk.INDEX: _decode_queue_delete_ok,
     QueueUnbind.INDEX: _decode_queue_unbind,
-    QueueUnbindOk.INDEX: _decode_queue_unbind_ok,
     BasicQos.INDEX: _decode_basic_qos,
-    BasicQosOk.INDEX: _decode_basic_qos_ok,
     BasicConsume.INDEX: _decode_basic_consume,
     BasicConsumeOk.INDEX: _decode_basic_consume_ok,
     BasicCancel.INDEX: _decode_basic_cancel,
@@ -2429,16 +1768,31 @@ _DECODERS: Final[dict[int, Callable[[bytes, int, int], Method]]] = {
     BasicReject.INDEX: _decode_basic_reject,
     BasicRecoverAsync.INDEX: _decode_basic_recover_async,
     BasicRecover.INDEX: _decode_basic_recover,
-    BasicRecoverOk.INDEX: _decode_basic_recover_ok,
     BasicNack.INDEX: _decode_basic_nack,
     ConfirmSelect.INDEX: _decode_confirm_select,
-    ConfirmSelectOk.INDEX: _decode_confirm_select_ok,
-    TxSelect.INDEX: _decode_tx_select,
-    TxSelectOk.INDEX: _decode_tx_select_ok,
-    TxCommit.INDEX: _decode_tx_commit,
-    TxCommitOk.INDEX: _decode_tx_commit_ok,
-    TxRollback.INDEX: _decode_tx_rollback,
-    TxRollbackOk.INDEX: _decode_tx_rollback_ok,
+}
+
+# Methods without arguments: one of each is enough.
+_BARE: Final[dict[int, Method]] = {
+    ConnectionCloseOk.INDEX: ConnectionCloseOk(),
+    ConnectionUnblocked.INDEX: ConnectionUnblocked(),
+    ConnectionUpdateSecretOk.INDEX: ConnectionUpdateSecretOk(),
+    ChannelCloseOk.INDEX: ChannelCloseOk(),
+    ExchangeDeclareOk.INDEX: ExchangeDeclareOk(),
+    ExchangeDeleteOk.INDEX: ExchangeDeleteOk(),
+    ExchangeBindOk.INDEX: ExchangeBindOk(),
+    ExchangeUnbindOk.INDEX: ExchangeUnbindOk(),
+    QueueBindOk.INDEX: QueueBindOk(),
+    QueueUnbindOk.INDEX: QueueUnbindOk(),
+    BasicQosOk.INDEX: BasicQosOk(),
+    BasicRecoverOk.INDEX: BasicRecoverOk(),
+    ConfirmSelectOk.INDEX: ConfirmSelectOk(),
+    TxSelect.INDEX: TxSelect(),
+    TxSelectOk.INDEX: TxSelectOk(),
+    TxCommit.INDEX: TxCommit(),
+    TxCommitOk.INDEX: TxCommitOk(),
+    TxRollback.INDEX: TxRollback(),
+    TxRollbackOk.INDEX: TxRollbackOk(),
 }
 
 
@@ -2449,10 +1803,13 @@ def decode_method(payload: bytes, pos: int, end: int) -> Method:
         raise errors.syntax_error("method frame without a class and method id")
     index = int.from_bytes(payload[pos : pos + 4], "big")
     decode = _DECODERS.get(index)
-    if decode is None:
+    if decode is None and index not in _BARE:
         raise errors.command_invalid(f"unknown method {index >> 16},{index & 0xFFFF}")
     try:
         # Cut out: what stands behind the arguments must not be read, or the error would depend on it.
-        return decode(payload[pos + 4 : end], 0, end - pos - 4)
+        method, stop = (_BARE[index], 0) if decode is None else decode(payload[pos + 4 : end], 0)
     except (IndexError, UnicodeDecodeError):
         raise malformed(f"the arguments of method {index >> 16},{index & 0xFFFF}") from None
+    if stop != end - pos - 4:
+        raise malformed(f"the arguments of {method.NAME}")
+    return method

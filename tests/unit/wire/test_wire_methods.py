@@ -182,11 +182,6 @@ def test_a_method_does_not_show_its_arguments() -> None:
     assert repr(methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0secret")) == "<connection.start-ok>"
 
 
-def test_content_follows_four_methods_only() -> None:
-    with_content = {cls.NAME for cls in OUR_METHODS.values() if cls.HAS_CONTENT}
-    assert with_content == {"basic.publish", "basic.return", "basic.deliver", "basic.get-ok"}
-
-
 GOLDEN: list[tuple[Method, bytes]] = [
     (methods.ConnectionTune(2047, 131_072, 60), b"\x00\x0a\x00\x1e\x07\xff\x00\x02\x00\x00\x00\x3c"),
     (methods.ConnectionOpen("/"), b"\x00\x0a\x00\x28\x01/\x00\x00"),
