@@ -37,8 +37,6 @@ TABLE_ITEMS_MAX: Final = 4_096
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 # RabbitMQ's limit for expiration, x-message-ttl and x-expires: ten years. The sum with a date still fits 64 bits.
 EXPIRATION_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
-# Property flags come in 16-bit words; AMQP 0-9-1 defines 14 properties, one word.
-PROPERTY_FLAG_WORDS_MAX: Final = 1
 
 # --- connections ----------------------------------------------------------------------------------
 

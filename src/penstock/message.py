@@ -153,8 +153,6 @@ def refuse_all(tokens: Sequence[ConfirmToken]) -> None:
 # What a backing queue holds for each message: (envelope, body with FRAME-END, props or None).
 Entry = tuple[Envelope, bytes, MessageProps | None]
 
-NO_PROPS: Final[MessageProps | None] = None
-
 
 @final
 class Run:

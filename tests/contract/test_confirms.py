@@ -6,7 +6,7 @@ import pytest
 
 from penstock.backing.backing_queue import TIMEOUT_NONE, BackingQueue
 from penstock.message import ConfirmToken, MessageProps
-from tests.contract.backings import OpenBacking, stored
+from tests.contract.backings import OpenBacking
 
 
 def confirming() -> MessageProps:
@@ -50,13 +50,6 @@ def test_every_run_is_confirmed_when_the_backing_asks_for_nothing_more(backing: 
     tokens = backing.settle()
     assert bq.needs_timeout() == TIMEOUT_NONE
     assert sorted(map(id, tokens)) == sorted(id(props.confirm) for props in runs)
-
-
-def test_publish_delivered_is_confirmed_like_publish(backing: OpenBacking, bq: BackingQueue) -> None:
-    props = confirming()
-    bq.publish_delivered(backing.envelope(), stored([b"a", b"b"]), props)
-    assert backing.settle() == [props.confirm]
-    assert backing.settle() == []
 
 
 @pytest.mark.parametrize("drained_first", [False, True], ids=["owed", "given"])

@@ -108,8 +108,10 @@ def fill(backing: OpenBacking) -> BackingModel:
     model = BackingModel(backing.spec.keeps_transient)
     bodies = stored([b"a", b"b", b"c", b"d"])
     envelope, props = backing.envelope(), MessageProps(confirm=ConfirmToken(1))
-    first = backing.queue.publish_delivered(envelope, bodies, props)
-    model.publish(first, envelope, bodies, props, PENDING, seen=True)
+    first = backing.queue.publish(envelope, bodies, props)
+    model.publish(first, envelope, bodies, props, READY, seen=False)
+    backing.take(4)
+    model.take(model.in_state(READY), ack_required=True)
     for persistent in (False, True, backing.persistent):
         model.confirm(backing.settle())
         backing.persistent = persistent

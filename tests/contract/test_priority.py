@@ -142,7 +142,7 @@ def test_levels_are_opened_by_the_first_message_that_goes_there() -> None:
     house.publish(7, b"b")
     house.bq.publish_entries([entry(9, b"c"), entry(9, b"d")], None)
     fetch_all(house.bq)
-    house.bq.publish_delivered(envelope(3), stored([b"e"]), None)
+    house.publish(3, b"e")
     assert list(house.inner.opened) == ["0f-007", "0f-009", "0f-003"]
 
 
@@ -253,8 +253,7 @@ def test_a_token_for_one_level_is_handed_on_as_it_is(house: House) -> None:
     tokens = [ConfirmToken(1) for _ in range(3)]
     house.publish(1, b"a", props=MessageProps(confirm=tokens[0]))
     house.bq.publish_entries([entry(2, b"b"), entry(2, b"c")], tokens[1])
-    fetch_all(house.bq)
-    house.bq.publish_delivered(envelope(3), stored([b"d"]), MessageProps(confirm=tokens[2]))
+    house.publish(3, b"d", props=MessageProps(confirm=tokens[2]))
     assert sorted(map(id, house.bq.drain_confirmed())) == sorted(map(id, tokens))
     assert house.bq.drain_confirmed() == []
 
@@ -303,13 +302,6 @@ def test_a_list_for_one_level_is_handed_on_itself(house: House) -> None:
     entries = [entry(1, b"a"), entry(1, b"b")]
     house.bq.publish_entries(entries, None)
     assert house.level(1).last_entries is entries
-
-
-def test_publish_delivered_looks_at_every_level(house: House) -> None:
-    house.publish(0, b"ready")
-    with pytest.raises(AssertionError):
-        house.bq.publish_delivered(envelope(4), stored([b"x"]), None)
-    assert list(house.inner.opened) == ["0f-000"]
 
 
 # --- the head ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""publish, publish_delivered, discard."""
+"""publish, publish_entries, discard."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ def test_seq_ids_are_not_reused_after_ack_purge_and_drop(backing: OpenBacking, b
     assert bq.depth() == 0
     assert backing.publish(b"e") == first + 4
     assert backing.take(1) == [(first + 4, b"e", False)]
-    assert bq.publish_delivered(backing.envelope(), stored([b"f", b"g"]), None) == first + 5
-    assert backing.publish(b"h") == first + 7
 
 
 def test_a_message_comes_back_as_it_was_published(backing: OpenBacking, bq: BackingQueue) -> None:
@@ -59,10 +57,6 @@ def test_the_list_of_bodies_stays_the_publishers(backing: OpenBacking, bq: Backi
     bodies[0] = b"changed\xce"
     bodies.clear()
     assert [payload for _, payload, _ in backing.take(2)] == [b"a", b"b"]
-    bodies = stored([b"c", b"d"])
-    bq.publish_delivered(backing.envelope(), bodies, None)
-    bodies.clear()
-    assert [payload for _, payload in backing.pending()] == [b"a", b"b", b"c", b"d"]
 
 
 @pytest.mark.parametrize("bodies", [stored([b"a", b"b"]), tuple(stored([b"a", b"b"]))], ids=["list", "tuple"])
@@ -92,38 +86,6 @@ def test_the_mark_of_a_seen_message_lasts_for_its_position_only(backing: OpenBac
     bq.purge()
     backing.publish(b"a", b"b", b"c")
     assert [redelivered for _, _, redelivered in backing.take(3)] == [False, False, False]
-
-
-def test_publish_delivered_makes_a_run_pending_at_once(backing: OpenBacking, bq: BackingQueue) -> None:
-    first = bq.publish_delivered(backing.envelope(), stored([b"a", b"bc"]), None)
-    assert (len(bq), bq.is_empty(), bq.depth()) == (0, True, 2)
-    assert (bq.ready_bytes(), bq.pending_bytes()) == (0, 3)
-    assert bq.fetch(1, MANY, True) is None
-    assert backing.pending() == [(first, b"a"), (first + 1, b"bc")]
-    assert bq.ack([first]) == 1
-    assert bq.requeue([first + 1]) == 1
-    assert backing.take(1) == [(first + 1, b"bc", True)]
-
-
-def test_publish_delivered_is_legal_with_pending_messages(backing: OpenBacking, bq: BackingQueue) -> None:
-    first = backing.publish(b"a")
-    backing.take(1)
-    assert bq.publish_delivered(backing.envelope(), stored([b"b"]), None) == first + 1
-    assert backing.pending() == [(first, b"a"), (first + 1, b"b")]
-
-
-@pytest.mark.parametrize("requeued", [False, True], ids=["fresh", "requeued"])
-def test_publish_delivered_is_a_programming_error_when_a_message_is_ready(
-    backing: OpenBacking, bq: BackingQueue, requeued: bool
-) -> None:
-    first = backing.publish(b"a")
-    if requeued:
-        backing.take(1)
-        bq.requeue([first])
-    with pytest.raises(AssertionError):
-        bq.publish_delivered(backing.envelope(), stored([b"b"]), None)
-    assert backing.ready() == [(first, b"a")]
-    assert bq.depth() == 1
 
 
 def test_discard_holds_nothing_and_leaves_the_token_to_the_caller(backing: OpenBacking, bq: BackingQueue) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.backing.backing_queue import BackingQueue
 from penstock.message import Entry, body_bytes
-from tests.contract.backings import OpenBacking, stored
+from tests.contract.backings import OpenBacking
 
 
 def test_ack_forgets_pending_messages(backing: OpenBacking, bq: BackingQueue) -> None:
@@ -180,10 +180,3 @@ def test_ackfold_shows_pending_messages_in_the_order_given(backing: OpenBacking,
     assert shown == [(first + 2, b"c"), (first + 1, b"b")]
     assert backing.folded() == before
     assert bq.ack([first + 1, first + 2]) == 2
-
-
-def test_ackfold_shows_what_publish_delivered_made_pending(backing: OpenBacking, bq: BackingQueue) -> None:
-    first = bq.publish_delivered(backing.envelope(), stored([b"a", b"b"]), None)
-    shown: list[bytes] = []
-    bq.ackfold(lambda _, entry: shown.append(entry[1]), [first + 1, first])
-    assert shown == stored([b"b", b"a"])

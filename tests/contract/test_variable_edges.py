@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken, MessageProps
+from penstock.message import ConfirmToken
 from tests.contract.variable_house import VHOST, VariableHouse, fill_all_zones, plain_options
 
 
@@ -229,8 +229,8 @@ def test_a_message_that_is_fetched_without_ack_before_it_is_safe_is_confirmed(ho
 
 
 def test_after_a_clean_stop_pending_messages_are_back_if_they_are_persistent(house: VariableHouse) -> None:
-    bodies = [b"a\xce", b"b\xce", b"c\xce"]
-    house.queue.publish_delivered(house.envelope(), bodies, MessageProps(1 << 50))
+    house.publish(b"a", b"b", b"c")
+    house.fetch(3)
     house.queue.ack([1])
     house.restart()
     expected = [(0, b"a", True), (2, b"c", True)] if house.persistent else []

@@ -15,7 +15,7 @@ PERSISTENT = Envelope("", "key", b"\x00\x00", persistent=True)
 def test_even_a_persistent_run_is_confirmed_at_once() -> None:
     bq = VolatileBackingQueue()
     tokens = [ConfirmToken(1), ConfirmToken(1)]
-    bq.publish_delivered(PERSISTENT, stored([b"a"]), MessageProps(confirm=tokens[0]))
+    bq.publish(PERSISTENT, stored([b"a"]), MessageProps(confirm=tokens[0]))
     bq.publish(PERSISTENT, stored([b"b", b"c"]), MessageProps(confirm=tokens[1]))
     assert bq.drain_confirmed() == tokens
 
@@ -83,9 +83,3 @@ def test_large_properties_count_as_memory_until_their_messages_are_gone() -> Non
     bq.ack(range(10))
     bq.check_invariants()
     assert bq.ram_bytes() == 0
-
-
-def test_large_properties_of_messages_published_as_delivered_count_too() -> None:
-    bq = VolatileBackingQueue()
-    bq.publish_delivered(LARGE, stored([b"a"]), None)
-    assert bq.ram_bytes() == 1 + limits.MESSAGE_OVERHEAD_BYTES + 10_000

@@ -103,13 +103,6 @@ class BackingMachine(RuleBasedStateMachine):
         first = self.bq.publish_entries([(envelope, body, props) for body in bodies], None)
         self.model.publish(first, envelope, bodies, props, READY, False)
 
-    @precondition(lambda self: not self.model.in_state(READY))
-    @rule(sizes=SIZES, confirm=st.booleans(), persistent=st.booleans())
-    def publish_delivered(self, sizes: list[int], confirm: bool, persistent: bool) -> None:
-        envelope, bodies, props = self.run_of(sizes, -1, confirm, persistent)
-        first = self.bq.publish_delivered(envelope, bodies, props)
-        self.model.publish(first, envelope, bodies, props, PENDING, seen=True)
-
     @rule(sizes=SIZES)
     def discard(self, sizes: list[int]) -> None:
         self.bq.discard(*self.run_of(sizes, -1, True, True))

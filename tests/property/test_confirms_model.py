@@ -102,7 +102,8 @@ class ConfirmMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_knows_what_is_open(self) -> None:
-        assert self.ledger.unsettled_count() == sum(verdict == OPEN for verdict in self.truth.values())
+        unsettled = sum(run.count for run in self.ledger._open if not run.settled)
+        assert unsettled == sum(verdict == OPEN for verdict in self.truth.values())
 
     def teardown(self) -> None:
         for run in self.waiting:

@@ -76,7 +76,9 @@ class Stage:
         return self.broker.call(lambda server: server.broker.node.journal.next_lsn if server.broker.node else -1)
 
     def reader_alarm(self) -> str:
-        return self.broker.call(lambda server: server.broker.node.reader_alarm if server.broker.node else "")
+        return self.broker.call(
+            lambda server: "; ".join(server.broker.node.unread.warnings.values() if server.broker.node else ())
+        )
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from penstock.message import Entry
 from penstock.server.sync.quick_syncer import QuickSyncer
 from penstock.store.node.node_store import NodeStore
 from penstock.store.queue.queue_state import QueueState
-from penstock.store.queue.stored_queue import StoredQueue
+from penstock.store.queue.stored_queue import Counters, StoredQueue
 from penstock.testing.disk.sim_files import SimFiles
 from tests.simulation.profile import Profile
 
@@ -119,6 +119,9 @@ class FaultyQueue(StoredQueue):
 
     def sync_given_up(self) -> None:
         self._inner.sync_given_up()
+
+    def counters(self) -> Counters:
+        return self._inner.counters()
 
     def synced(self) -> None:
         self._faults.pass_point(self.queue_no, "synced")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from penstock.backing.variable.paging import PagingOptions, SplitEvenly, TailFirst
+from penstock.backing.variable.paging import PagingOptions
 from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.journal.options import FSYNC, OS, JournalOptions
 from penstock.store.node.options import StoreOptions
@@ -22,7 +22,6 @@ WEIGHTS: dict[str, float] = {
     "publish": 16,
     "publish_entries": 6,
     "fan_out": 5,
-    "publish_delivered": 2,
     "transaction": 5,
     "fetch": 12,
     "fetch_at": 4,
@@ -112,7 +111,6 @@ class Profile:
             slice_count=choice((1, 3, 50)),
             read_ahead_count=choice((1, 3, 20)),
             read_ahead_bytes=choice((1, 60, HUGE)),
-            policy=choice((TailFirst(), SplitEvenly())),
             at_once=(1, 2, 512)[self.steps % 3],
         )
         # Buffers of the queue index and of the queue store, which are constants elsewhere.

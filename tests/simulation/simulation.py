@@ -55,7 +55,6 @@ class Simulation(Lives):
             "publish": self.publish,
             "publish_entries": self.publish_entries,
             "fan_out": self.fan_out,
-            "publish_delivered": self.publish_delivered,
             "transaction": self.transaction,
             "fetch": self.fetch,
             "fetch_at": self.fetch_at,

@@ -53,22 +53,6 @@ class Verbs(Driver):
                 self._publish_entries(queues[: self.rng.randint(2, 3)])
             self.end_unit()
 
-    def publish_delivered(self) -> None:
-        queue = self.pick()
-        if queue is None or not queue.messages.is_empty():
-            return
-        envelope, bodies = self.publishers.envelope(), self.publishers.bodies()
-        token = self._token(1)
-        props = None if token is None else MessageProps(-1, token)
-        first = queue.messages.publish_delivered(envelope, bodies, props)
-        entries = shared_entries(envelope, bodies, props)
-        self._published(queue, range(first, first + len(bodies)), entries, token, False)
-        books = self.books_of(queue)
-        for seq_id in range(first, first + len(bodies)):
-            books.messages[seq_id].pending = True
-            books.messages[seq_id].seen = True
-        self.end_unit()
-
     def transaction(self) -> None:
         """Several things to several queues, without a commit in between."""
         for _ in range(self.rng.randint(2, 5)):

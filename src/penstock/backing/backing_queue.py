@@ -35,10 +35,11 @@ Visitors and predicates must not call the backing.
 What a crash leaves is said at each verb: "crash:" is kill -9 or loss of power. An implementation that keeps nothing
 (volatile) loses everything, and says so in its header.
 
-Verbs of RabbitMQ's behaviour that have no place here: batch_publish and batch_publish_delivered (every publish is a
-batch), zip_msgs_and_acks (a run carries its ack tags), handle_info (there is no mailbox: `invoke` and `resume`),
-set_queue_version (there is one disk layout), is_duplicate (there are no mirrors), purge_acks (pending messages are
-settled by whom they were given to), handle_pre_hibernate (a queue is no process that idles), msg_rates (no caller).
+Verbs of RabbitMQ's behaviour that have no place here: batch_publish (every publish is a batch), publish_delivered (a
+queue never pushes: docs/lineage.md), zip_msgs_and_acks (a run carries its ack tags), handle_info (there is no
+mailbox: `invoke` and `resume`), set_queue_version (there is one disk layout), is_duplicate (there are no mirrors),
+purge_acks (pending messages are settled by whom they were given to), handle_pre_hibernate (a queue is no process that
+idles), msg_rates (no caller).
 """
 
 from __future__ import annotations
@@ -192,14 +193,6 @@ class BackingQueue(ABC):
         Like a `publish` for each of them, but with one token for all, given here and not in the entries' props.
         """
 
-    @abstractmethod
-    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
-        """Append a run that goes straight to a consumer who will ack it; return the first seq_id.
-
-        Only legal when no message is ready. The run is pending at once and never ready; safety and confirms as with
-        `publish`. crash: like a run that was published and fetched: it comes back, marked redelivered.
-        """
-
     def discard(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> None:
         """The run reached the queue but will not be held: it was delivered without ack, or has expired.
 
@@ -307,6 +300,10 @@ class BackingQueue(ABC):
 
         A clean stop keeps that; after a crash they are doubtful anyway.
         """
+
+    @abstractmethod
+    def pending_ids(self) -> list[int]:
+        """Return the seq_ids of all pending messages, in order."""
 
     @abstractmethod
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:

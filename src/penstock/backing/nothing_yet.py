@@ -28,8 +28,5 @@ class NothingYet(VolatileBackingQueue):
     def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
         raise AssertionError("a queue opens a backing of its own before its first message")
 
-    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
-        raise AssertionError("a queue opens a backing of its own before its first message")
-
 
 NOTHING_YET: Final = NothingYet()

@@ -122,18 +122,6 @@ class VolatileBackingQueue(BackingQueue):
             self._confirmed.append(confirm)
         return first
 
-    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
-        assert not self._fresh and not self._older, "publish_delivered needs a queue without ready messages"
-        first = self._next_seq_id
-        self._next_seq_id = first + len(bodies)
-        for seq_id, body in enumerate(bodies, first):
-            self._pending[seq_id] = (envelope, body, props)
-            self._pending_bytes += len(body) - 1
-            self._properties_bytes += large_properties_bytes([self._pending[seq_id]])
-        if props is not None and props.confirm is not None:
-            self._confirmed.append(props.confirm)
-        return first
-
     def _forget_past(self, seq_ids: Iterable[int]) -> None:
         """Messages are gone, and with them what is known of their past."""
         for seq_id in seq_ids:
@@ -420,6 +408,9 @@ class VolatileBackingQueue(BackingQueue):
 
     def doubt(self, seq_ids: Sequence[int]) -> None:
         self._doubtful.update(dict.fromkeys(seq_ids))
+
+    def pending_ids(self) -> list[int]:
+        return sorted(self._pending)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         for seq_id in dict.fromkeys(seq_ids):

@@ -79,7 +79,6 @@ class Queue(Availability):
         "_leaving",
         "_owner",
         "_unconfirmed",
-        "acked_count",
         "activity",
         "arguments",
         "arrivals",
@@ -167,7 +166,7 @@ class Queue(Availability):
         # An exclusive consumer is there, alone.
         self._in_exclusive_use = False
         # Counters since the queue was opened; the flow of publishers and the views look at them.
-        self.published_count = self.delivered_count = self.acked_count = 0
+        self.published_count = self.delivered_count = 0
 
     def describe(self) -> str:
         """How error texts name it."""
@@ -560,7 +559,7 @@ class Queue(Availability):
 
     def ack(self, seq_ids: Sequence[int]) -> None:
         if not self.deleted and not self.crashed:
-            self.acked_count += self.backing.ack(seq_ids)
+            self.backing.ack(seq_ids)
             if self.selection is not None:
                 self.settled(seq_ids)
 

@@ -143,11 +143,6 @@ def publish_entries(scene: Scene) -> None:
     scene.queue.publish_entries(entries * 2, scene.token())
 
 
-def publish_delivered(scene: Scene) -> None:
-    bodies = scene.bodies(True, (0, LARGE, 5, 0))
-    scene.queue.publish_delivered(scene.house.envelope(True), bodies, MessageProps(-1, scene.token()))
-
-
 def requeue(scene: Scene) -> None:
     pending = scene.queue.pending.seq_ids()
     assert scene.queue.requeue(pending) == len(pending)
@@ -229,7 +224,7 @@ def delete(scene: Scene) -> None:
     scene.house.node.journal.commit(urgent=True)
 
 
-PUBLISHING: list[Verb] = [publish, publish_transient, publish_entries, publish_delivered]
+PUBLISHING: list[Verb] = [publish, publish_transient, publish_entries]
 QUIET: list[Verb] = [*PUBLISHING, requeue, requeue_one_by_one, ack, page, delete]
 READING: list[Verb] = [
     fetch,
@@ -250,9 +245,7 @@ ALL_OR_NOTHING: list[Verb] = [fetch, fetch_at, fetch_all_at, fetch_without_ack, 
 
 def scene_for(verb: Verb, kind: Kind) -> Scene:
     scene = Scene(kind)
-    if verb is publish_delivered:
-        scene.house.fetch(len(scene.queue))
-    elif verb in (fetch, fetch_without_ack):
+    if verb in (fetch, fetch_without_ack):
         # What is next is on disk.
         scene.house.fetch(1)
     return scene

@@ -1,4 +1,4 @@
-"""The decisions of paging: quotas, policies, when it begins and ends."""
+"""The decisions of paging: quotas, what leaves first, when it begins and ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 from backing_house import Parts
 
-from penstock.backing.variable.paging import EvictionPolicy, Paging, PagingOptions, SplitEvenly, TailFirst
+from penstock.backing.variable.paging import Paging, PagingOptions
 from penstock.backing.variable.rates import Rates
 from penstock.backing.zones.zone_views import check_zones
 
@@ -24,23 +24,21 @@ def filled(count: int, size: int = 10) -> Parts:
     return parts
 
 
-@pytest.mark.parametrize("policy", [TailFirst(), SplitEvenly()], ids=["tail-first", "evenly"])
-def test_a_policy_gives_all_that_is_asked_for_and_no_more_than_there_is(policy: EvictionPolicy) -> None:
-    for quota in range(12):
-        for in_q1 in range(8):
-            for in_q4 in range(8):
-                from_q1, from_q4 = policy.split(quota, in_q1, in_q4)
-                assert 0 <= from_q1 <= in_q1
-                assert 0 <= from_q4 <= in_q4
-                assert from_q1 + from_q4 == min(quota, in_q1 + in_q4)
-
-
-def test_tail_first_takes_q1_before_q4_and_the_other_takes_the_larger_half_from_q1() -> None:
-    assert TailFirst().split(7, 5, 9) == (5, 2)
-    assert TailFirst().split(4, 5, 9) == (4, 0)
-    assert SplitEvenly().split(7, 9, 9) == (4, 3)
-    assert SplitEvenly().split(6, 1, 9) == (1, 5)
-    assert SplitEvenly().split(6, 9, 1) == (5, 1)
+@pytest.mark.parametrize(("in_q1", "in_q4"), [(0, 0), (0, 5), (5, 0), (3, 5), (5, 9)])
+def test_all_of_q1_leaves_before_any_of_q4_and_no_more_than_there_is(in_q1: int, in_q4: int) -> None:
+    for quota in range(16):
+        parts = filled(in_q4)
+        if in_q1:
+            # With a beta in between, what comes next goes to q1.
+            parts.publish(b"x", persistent=False)
+            parts.zones.push_alphas_to_betas(0, 1)
+            for _ in range(in_q1):
+                parts.publish(b"x", persistent=False)
+        moved = paging_of(parts, PagingOptions()).push_alphas(quota)
+        left = [sum(status.count for status in zone) for zone in (parts.zones.q1, parts.zones.q4)]
+        from_q1 = min(quota, in_q1)
+        assert left == [in_q1 - from_q1, in_q4 - min(quota - from_q1, in_q4)]
+        assert moved == min(quota, in_q1 + in_q4)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(11, False), (12, True)])

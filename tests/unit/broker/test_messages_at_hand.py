@@ -69,10 +69,10 @@ def test_pages_follow_each_other_to_the_end(house: House) -> None:
 def test_a_look_disturbs_nothing(house: House) -> None:
     queue = house.declare("q")
     house.publish(*"abc")
-    before = (queue.published_count, queue.delivered_count, queue.acked_count, queue.ready_count())
+    before = (queue.published_count, queue.delivered_count, queue.backing.depth(), queue.ready_count())
     peek(house.vhost, "q", with_unacked=True)
     search(house.vhost, "q", Query(body=b"c"))
-    assert (queue.published_count, queue.delivered_count, queue.acked_count, queue.ready_count()) == before
+    assert (queue.published_count, queue.delivered_count, queue.backing.depth(), queue.ready_count()) == before
     assert queue.selection is None
     run = queue.get(False)
     assert run is not None
@@ -93,7 +93,6 @@ def test_unacknowledged_messages_are_shown_when_they_are_asked_for(house: House)
         ("unacked", b"c"),
         ("ready", b"d"),
     ]
-    assert page.is_complete
     assert page.messages[1].redelivered
     assert texts(peek(house.vhost, "q", 1, 2, with_unacked=True).messages) == ["b", "c"]
 

@@ -19,6 +19,7 @@ from penstock.store.queue import places
 from penstock.store.queue.queue_index import QueueIndex
 from penstock.store.queue.queue_state import QueueState, RunPlace
 from penstock.store.queue.queue_store import QueueStore
+from penstock.store.queue.stored_queue import Counters
 from penstock.store.shared.message_store import MessageStoreOptions
 from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
@@ -263,6 +264,9 @@ class PlainQueue(StoredQueue):
 
     def synced(self) -> None:
         self.synced_count += 1
+
+    def counters(self) -> Counters:
+        return len(self.messages), len(self.messages), self.state.count, self.state.size_bytes
 
     def journal_segment_needed(self) -> int:
         needed = [message[2].segment for message in self.messages.values() if message[1] == places.JOURNAL]

@@ -45,6 +45,11 @@ def work(node: NodeStore) -> None:
             node.end_turn()
 
 
+def warnings_of(node: NodeStore) -> str:
+    """Which readers have lost events, and what to do."""
+    return "; ".join(node.unread.warnings.values())
+
+
 def first_lsns(node: NodeStore) -> dict[int, int]:
     return {number: node.journal.segments.first_lsn(number) for number in node.journal.segments.numbers()}
 
@@ -58,7 +63,7 @@ def test_a_reader_holds_what_it_has_not_read_though_no_history_is_kept() -> None
     work(node)
     assert node.journal.segments.numbers()[0] == 3
     assert node.retention.unread_bytes == sum([node.journal.segments.size_bytes(number) for number in range(3, 8)])
-    assert node.reader_alarm == ""
+    assert warnings_of(node) == ""
 
 
 def test_a_segment_goes_with_its_last_event_and_not_one_before() -> None:
@@ -104,9 +109,9 @@ def test_above_the_limit_the_oldest_go_and_the_reader_is_named_with_what_it_lost
     assert node.retention.unread_bytes + TINY_SEGMENT > 3 * TINY_SEGMENT, "one more would not have fit"
     first = first_lsns(node)[oldest]
     assert node.unread.lapsed == [("lake", first), ("other one", first - 3)]
-    assert f"lake has lost {first:,} events" in node.reader_alarm
-    assert "--readers-limit" in node.reader_alarm
-    assert "penstock history forget 'other one'" in node.reader_alarm
+    assert f"lake has lost {first:,} events" in warnings_of(node)
+    assert "--readers-limit" in warnings_of(node)
+    assert "penstock history forget 'other one'" in warnings_of(node)
 
 
 def test_a_reader_is_off_the_list_when_it_has_moved_beyond_what_it_lost() -> None:
@@ -124,7 +129,7 @@ def test_a_reader_is_off_the_list_when_it_has_moved_beyond_what_it_lost() -> Non
     write_cursor(files, "lake", first, 3)
     work(node)
     assert node.unread.lapsed == []
-    assert node.reader_alarm == ""
+    assert warnings_of(node) == ""
 
 
 def test_who_has_lapsed_is_known_after_a_restart() -> None:
@@ -269,7 +274,7 @@ def test_a_damaged_cursor_is_named_and_holds_nothing() -> None:
     fill(node, queue, 4)
     work(node)
     assert node.journal.segments.numbers()[0] >= 4
-    assert "readers/notes.txt" in node.reader_alarm
+    assert "readers/notes.txt" in warnings_of(node)
 
 
 def test_a_segment_whose_head_is_damaged_counts_as_held() -> None:

@@ -202,13 +202,6 @@ class PgBackingQueue(BackingQueue):
     def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
         return self._put([self._envelopes.row(entry[0], entry[1], entry[2], False) for entry in entries], confirm)
 
-    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
-        assert self.is_empty(), "publish_delivered needs a queue without ready messages"
-        first = self.publish(envelope, bodies, props)
-        if first >= 0:
-            self._reserved.fetch_at(range(first, first + len(bodies)))
-        return first
-
     def _put(self, rows: list[PutRow], confirm: ConfirmToken | None) -> int:
         waiting = WaitingPut(self, len(rows), confirm)
         if confirm is not None:
@@ -320,6 +313,9 @@ class PgBackingQueue(BackingQueue):
 
     def doubt(self, seq_ids: Sequence[int]) -> None:
         self._reserved.past.doubt(seq_ids)
+
+    def pending_ids(self) -> list[int]:
+        return sorted(self._reserved.pending)
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         for seq_id in dict.fromkeys(seq_ids):

@@ -141,11 +141,6 @@ class PriorityBackingQueue(BackingQueue):
     def _publish_to(self, level: int, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
         return self._levels.base(level) | self._opened(level).publish_entries(entries, confirm)
 
-    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
-        assert self.is_empty(), "publish_delivered needs a queue without ready messages"
-        level = self._levels.of_priority(envelope.priority)
-        return self._levels.base(level) | self._opened(level).publish_delivered(envelope, bodies, props)
-
     def discard(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> None:
         # A level that is not open has nothing to do with what will not be held.
         backing = self._levels.at(self._levels.of_priority(envelope.priority))
@@ -266,6 +261,9 @@ class PriorityBackingQueue(BackingQueue):
     def doubt(self, seq_ids: Sequence[int]) -> None:
         for backing, ids in self._levels.split(seq_ids):
             backing.doubt(ids)
+
+    def pending_ids(self) -> list[int]:
+        return [base | seq_id for base, backing in self._levels.open for seq_id in backing.pending_ids()]
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         # In stretches of one level: the order given may go back and forth between them.

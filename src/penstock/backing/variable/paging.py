@@ -19,7 +19,6 @@ Invariants
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections import deque
 from typing import Final, final
 
@@ -33,33 +32,6 @@ log: Final = logging.getLogger("penstock.store")
 INFINITE: Final = float("inf")
 
 
-class EvictionPolicy(ABC):
-    """Which alphas become betas first."""
-
-    @abstractmethod
-    def split(self, quota: int, in_q1: int, in_q4: int) -> tuple[int, int]:
-        """How many to take from the front of q1, and how many from the rear of q4."""
-
-
-@final
-class TailFirst(EvictionPolicy):
-    """What will be delivered last leaves first: all of q1 before any of q4."""
-
-    def split(self, quota: int, in_q1: int, in_q4: int) -> tuple[int, int]:
-        from_q1 = min(quota, in_q1)
-        return from_q1, min(quota - from_q1, in_q4)
-
-
-@final
-class SplitEvenly(EvictionPolicy):
-    """Half from each side, the larger half from q1; what one side lacks the other gives."""
-
-    def split(self, quota: int, in_q1: int, in_q4: int) -> tuple[int, int]:
-        from_q1 = min((quota + 1) // 2, in_q1)
-        from_q4 = min(quota - from_q1, in_q4)
-        return min(quota - from_q4, in_q1), from_q4
-
-
 @final
 class PagingOptions:
     """The numbers of paging."""
@@ -69,7 +41,6 @@ class PagingOptions:
         "bytes_max",
         "cap",
         "io_batch",
-        "policy",
         "read_ahead_bytes",
         "read_ahead_count",
         "slack",
@@ -85,7 +56,6 @@ class PagingOptions:
         slice_count: int = 1024,
         read_ahead_count: int = 2048,
         read_ahead_bytes: int = 256 << 10,
-        policy: EvictionPolicy | None = None,
         at_once: int = 512,
     ) -> None:
         # Bodies that a queue keeps in RAM when it pages, and how many more it may have before it does.
@@ -102,7 +72,6 @@ class PagingOptions:
         self.read_ahead_bytes = read_ahead_bytes
         # Runs, or large bodies, that a purge or a deletion deals with at once; of more there are slices.
         self.at_once = at_once
-        self.policy: EvictionPolicy = TailFirst() if policy is None else policy
 
 
 @final
@@ -186,14 +155,12 @@ class Paging:
         return moved + self._pending.evict(quota - moved) if moved < quota else moved
 
     def push_alphas(self, quota: int) -> int:
-        """Let alphas become betas, as the policy says."""
+        """Let alphas become betas. What will be delivered last leaves first: all of q1 before any of q4."""
         if quota <= 0:
             return 0
         zones = self._zones
-        from_q1, from_q4 = self.options.policy.split(
-            quota, _count_up_to(quota, zones.q1), _count_up_to(quota, zones.q4)
-        )
-        return zones.push_alphas_to_betas(from_q1, from_q4)
+        from_q1 = min(quota, _count_up_to(quota, zones.q1))
+        return zones.push_alphas_to_betas(from_q1, min(quota - from_q1, _count_up_to(quota, zones.q4)))
 
     def permitted_positions(self) -> int:
         """How many runs may stand in q2 and q3."""

@@ -21,7 +21,7 @@ from penstock.backing.zones.msg_status import MsgStatus, readable_parts
 from penstock.disk.files import File
 from penstock.store.queue import places
 from penstock.store.queue.queue_state import QueueState
-from penstock.store.queue.stored_queue import NO_SEGMENT, StoredQueue
+from penstock.store.queue.stored_queue import NO_SEGMENT, Counters, StoredQueue
 
 
 @final
@@ -41,11 +41,6 @@ class StoredVariable(StoredQueue):
         self._first_later = (0, 0)
         # And the first that could not be read.
         self._first_unread = 0
-
-    @property
-    def backing(self) -> VariableBackingQueue:
-        """Whom it speaks for; a queue with priorities has one for each level."""
-        return self._queue
 
     # --- the checkpoint -----------------------------------------------------------------------------
 
@@ -96,6 +91,10 @@ class StoredVariable(StoredQueue):
     def synced(self) -> None:
         doomed, self._doomed = self._doomed, []
         self._queue.homes.delete_segments(doomed)
+
+    def counters(self) -> Counters:
+        queue = self._queue
+        return len(queue), queue.depth(), queue.tail.persistent_count, queue.tail.persistent_bytes
 
     # --- journal segments -----------------------------------------------------------------------------
 

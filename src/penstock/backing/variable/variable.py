@@ -194,20 +194,6 @@ class VariableBackingQueue(BackingQueue):
         self._published(len(entries))
         return first
 
-    def publish_delivered(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> int:
-        assert self.is_empty(), "publish_delivered needs a queue without ready messages"
-        first = self.tail.next_seq_id
-        persistent = self.tail.publish(envelope, bodies, props, False)
-        if props is not None and props.confirm is not None:
-            self._owed.add(props.confirm, persistent)
-        # Before anything is paged out: nothing has to be read.
-        q4 = self.zones.q4
-        while q4:
-            status = self.zones.take(q4[0].count)
-            self._hand_out(status, status.entries(), True, NO_ACTOR)
-        self._published(len(bodies))
-        return first
-
     def _published(self, count: int) -> None:
         self.rates.ins += count
         if self.paging.is_over():
@@ -406,6 +392,9 @@ class VariableBackingQueue(BackingQueue):
         for seq_id in seq_ids:
             counts.setdefault(seq_id, 0)
             self.tail.doubtful[seq_id] = None
+
+    def pending_ids(self) -> list[int]:
+        return self.pending.seq_ids()
 
     def ackfold(self, visit: EntryVisitor, seq_ids: Sequence[int]) -> None:
         # Neighbours are read together: one read for all of them, and one envelope where they share it.

@@ -56,7 +56,6 @@ class Found:
     looked_at: int = 0
     # Where the search goes on; None: the queue was searched to its end.
     next_seq_id: int | None = None
-    is_complete: bool = True
 
 
 def search(
@@ -75,7 +74,7 @@ def search(
     if not (1 <= found_max <= FOUND_MAX and 1 <= looks_max <= LOOKS_MAX):
         raise BadRequest(f"one call finds 1 to {FOUND_MAX} messages and looks at 1 to {LOOKS_MAX}; go on with another")
     walk = Walk(queue, from_seq_id, looks_max, with_unacked)
-    found = Found(is_complete=walk.is_complete)
+    found = Found()
     for seen in walk.messages():
         if matcher.matches(queue, seen):
             found.messages.append(view(queue, seen, body_bytes_max))

@@ -14,7 +14,6 @@ from typing import Final
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
-from penstock.backing.variable.variable import VariableBackingQueue
 from penstock.message import Entry, Run
 from penstock.queues.delayed.held_selection import HeldSelection
 from penstock.queues.queue import Queue
@@ -30,8 +29,6 @@ LOOK_BYTES_MAX: Final = 16 * 1024 * 1024
 ASIDE_LOOKS: Final = 5
 # Messages that are read at once.
 READ_AT_ONCE: Final = 64
-# Messages that are looked at to find those that are with consumers, where the backing does not know their numbers.
-FOLDED_MAX: Final = 50_000
 
 
 @dataclass(slots=True)
@@ -64,14 +61,12 @@ class Walk:
         self.looked_at = 0
         # Where the next walk begins; None at the end of the queue.
         self.next_seq_id: int | None = max(0, from_seq_id)
-        # False when some that are with consumers may have been left out.
-        self.is_complete = True
         self._is_held = isinstance(queue.selection, HeldSelection)
         shelved = shelved_ids(queue)
         self._shelved = set(shelved)
         aside = shelved
         if with_unacked and not self._is_held and queue.backing.depth() > queue.ready_count():
-            aside, self.is_complete = pending_ids(self._backing)
+            aside = self._backing.pending_ids()
         # A walk does not get further than as many of them as it may look at.
         ahead = [seq_id for seq_id in aside if seq_id >= self.next_seq_id]
         self._aside = nsmallest(self._looks_left, ahead)
@@ -149,25 +144,3 @@ def shelved_ids(queue: Queue) -> list[int]:
     if selection is None or selection.leaves_ready():
         return []
     return selection.shelved_ids()
-
-
-def pending_ids(backing: BackingQueue, looks_max: int = FOLDED_MAX) -> tuple[list[int], bool]:
-    """Numbers of pending messages, in order; and whether these are all."""
-    count = backing.depth() - len(backing)
-    if count == 0:
-        return [], True
-    if isinstance(backing, VariableBackingQueue):
-        return backing.pending.seq_ids(), True
-    found: list[int] = []
-    looks = 0
-
-    def note(seq_id: int, entry: Entry, is_pending: bool) -> bool:
-        nonlocal looks
-        looks += 1
-        if is_pending:
-            found.append(seq_id)
-        # Most of them are near the head.
-        return len(found) < count and looks < looks_max
-
-    backing.fold(note)
-    return found, len(found) == count

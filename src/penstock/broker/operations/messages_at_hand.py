@@ -26,8 +26,6 @@ class Page:
     messages: list[MessageView] = field(default_factory=list)
     # Where the next page begins; None: this was the last one.
     next_seq_id: int | None = None
-    # False when some that are with consumers may have been left out; see docs/messages-at-hand.md.
-    is_complete: bool = True
 
 
 @dataclass(slots=True)
@@ -54,7 +52,7 @@ def peek(
     queue = find_queue(vhost, queue_name)
     walk = Walk(queue, from_seq_id, count, with_unacked)
     messages = [view(queue, seen, body_bytes_max) for seen in walk.messages()]
-    return Page(messages, walk.next_seq_id, walk.is_complete)
+    return Page(messages, walk.next_seq_id)
 
 
 def pause(vhost: VHost, queue_name: str) -> QueueState:

@@ -1,7 +1,7 @@
 """What history calls a consumer: the text behind the number in the journal's rows.
 
 A label is JSON in UTF-8, {"consumer": tag, "connection": name, "channel": number}, whatever a client chose as tag or
-name. It has at most LABEL_BYTES_MAX bytes; longer tags and names are cut. The backing (`BackingQueue.name_actor`)
+name. It has at most 1024 bytes; longer tags and names are cut. The backing (`BackingQueue.name_actor`)
 writes it into each segment in which the consumer gets something.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from typing import Final
 
-LABEL_BYTES_MAX: Final = 1024
 # Of a tag or name as it stands in the label, with its quotes.
 TEXT_BYTES_MAX: Final = 450
 

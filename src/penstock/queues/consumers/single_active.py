@@ -82,9 +82,6 @@ class SingleActive:
         self.active = consumer
         self._manager.set_interest(consumer, interested)
 
-    def standby_count(self) -> int:
-        return sum([len(level) for level in self._standbys.values()])
-
     def check_invariants(self) -> None:
         """Assert the invariants above, as far as the manager can confirm them. For tests."""
         acquiring = [consumer for consumer in self._manager.consumers() if consumer.acquires]

@@ -202,10 +202,6 @@ class HeldSelection(Selection):
     def ready_bytes(self) -> int:
         return 0
 
-    def held_count(self) -> int:
-        """How many are on the timetable."""
-        return len(self._timetable)
-
     def shelved_ids(self) -> list[int]:
         """The first page, in the order of due times: at most HELD_LISTED_MAX. `upcoming` has the others."""
         return [seq_id for _, seq_id in self._timetable.upcoming(self._listed_max)]

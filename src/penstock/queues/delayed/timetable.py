@@ -82,10 +82,6 @@ class Timetable:
         """How many messages are in it."""
         return self._count
 
-    def entry_count(self) -> int:
-        """How many entries it takes for them."""
-        return sum([len(chunk.dues) for chunk in self._chunks])
-
     # --- in -------------------------------------------------------------------------------------------
 
     def add(self, due_ms: int, first_seq_id: int, count: int) -> None:

@@ -44,10 +44,6 @@ class ExpirySchedule:
         self._armed: dict[int, Expiring] = {}
         self._number = 0
 
-    def entry_count(self) -> int:
-        """How many entries are kept, stale ones included."""
-        return len(self._heap)
-
     def arm(self, queue: Expiring, due_ms: int) -> None:
         """Wake the queue at `due_ms`, unless it wakes earlier anyway."""
         if 0 <= queue.armed_ms <= due_ms:

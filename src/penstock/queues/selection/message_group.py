@@ -114,6 +114,3 @@ class GroupHeap:
             else:
                 return group
         return None
-
-    def entry_count(self) -> int:
-        return len(self._entries)

@@ -76,9 +76,6 @@ class ConfirmLedger:
             self._when_ready()
         self._ready.append(run)
 
-    def unsettled_count(self) -> int:
-        return sum([run.count for run in self._open if not run.settled])
-
     def flush(self) -> list[tuple[int, bool, bool]]:
         """What to send: (number, multiple, is_ack) in order."""
         ready = self._ready

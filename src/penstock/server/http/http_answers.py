@@ -10,8 +10,6 @@ import asyncio
 import ipaddress
 from typing import Any, Final
 
-from penstock.backing.variable.stored_variable import StoredVariable
-from penstock.backing.variable.variable import VariableBackingQueue
 from penstock.broker.broker import Broker
 from penstock.broker.operations.call_errors import CallError, find_queue
 from penstock.broker.operations.message_walk import HELD, Seen, Walk
@@ -19,6 +17,7 @@ from penstock.history.endpoint import Access, NoSuchQueue
 from penstock.history.indexing import parse_queue_label
 from penstock.server.connection.admission import address_key
 from penstock.server.connection.login_guard import LOOK_AGAIN_S, LoginGuard
+from penstock.store.queue.stored_queue import Counters
 
 # Of one page: in base64 these are 4 MiB.
 PAGE_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -65,7 +64,7 @@ class BrokerAnswers:
             return {"lsn": 0, "queues": []}
         # A queue that has taken messages from their places still has them; the levels of one with priorities do not.
         ready = {
-            id(queue.backing): queue.ready_count()
+            queue.queue_id: queue.ready_count()
             for vhost in self._broker.vhosts.values()
             for queue in vhost.all_queues()
             if not queue.crashed
@@ -73,10 +72,9 @@ class BrokerAnswers:
         queues = []
         for queue_no, stored in sorted(node.registry.open_queues.items()):
             name = node.registry.names.name(queue_no)
-            if isinstance(stored, StoredVariable) and name is not None:
-                backing = stored.backing
+            if name is not None:
                 label = parse_queue_label(name.label())
-                queues.append(_counters(queue_no, label, backing, ready.get(id(backing), len(backing))))
+                queues.append(_counters(queue_no, label, stored.counters(), ready.get(name.queue_id)))
         return {"lsn": node.journal.next_lsn, "queues": queues}
 
     def messages(self, vhost_name: str, queue_name: str, from_seq: int, count: int) -> dict[str, Any]:
@@ -94,9 +92,9 @@ class BrokerAnswers:
         for seen in walk.messages():
             room -= len(seen.entry[1]) + len(seen.entry[0].properties)
             if found and room < 0:
-                return {"messages": found, "next": seen.seq_id, "is_complete": walk.is_complete}
+                return {"messages": found, "next": seen.seq_id}
             found.append(_message(seen))
-        return {"messages": found, "next": walk.next_seq_id, "is_complete": walk.is_complete}
+        return {"messages": found, "next": walk.next_seq_id}
 
 
 def is_loopback(peer: str) -> bool:
@@ -108,15 +106,17 @@ def is_loopback(peer: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def _counters(queue_no: int, label: dict[str, Any], backing: VariableBackingQueue, ready: int) -> dict[str, Any]:
+def _counters(queue_no: int, label: dict[str, Any], stored: Counters, ready: int | None) -> dict[str, Any]:
+    stored_ready, depth, persistent_count, persistent_bytes = stored
+    ready = stored_ready if ready is None else ready
     return {
         "queue_no": queue_no,
         "vhost": label["vhost"],
         "queue": label["queue"],
         "ready": ready,
-        "unacked": backing.depth() - ready,
-        "persistent_count": backing.tail.persistent_count,
-        "persistent_bytes": backing.tail.persistent_bytes,
+        "unacked": depth - ready,
+        "persistent_count": persistent_count,
+        "persistent_bytes": persistent_bytes,
     }
 
 

@@ -206,11 +206,6 @@ class NodeStore:
         return self.checkpointer.failure or self.retention.failure
 
     @property
-    def reader_alarm(self) -> str:
-        """Which readers of history have lost events, and what to do, for people; empty when none has."""
-        return "; ".join(self.unread.warnings.values())
-
-    @property
     def gathered_bytes(self) -> int:
         """What was taken and is not handed to the disk yet: the journal's open batch, and the bodies it refers to."""
         return self.journal.gathered_bytes + self.shared_stores.gathered_bytes()

@@ -28,6 +28,8 @@ from penstock.store.queue.queue_state import QueueState
 
 # `journal_segment_needed` of a queue that needs no segment.
 NO_SEGMENT: Final = 1 << 40
+# Ready, ready and pending; persistent ones of these, and their payload bytes.
+Counters = tuple[int, int, int, int]
 
 
 class StoredQueue(ABC):
@@ -59,6 +61,10 @@ class StoredQueue(ABC):
     @abstractmethod
     def synced(self) -> None:
         """The checkpoint that has the last snapshot is published: what was flushed for it is there to stay."""
+
+    @abstractmethod
+    def counters(self) -> Counters:
+        """How many messages the queue holds now."""
 
     @abstractmethod
     def journal_segment_needed(self) -> int:
