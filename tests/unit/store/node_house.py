@@ -247,20 +247,20 @@ class PlainQueue(StoredQueue):
     def flush(self) -> None:
         self.index.flush()
         self.store.flush()
-        self.index.begin_sync()
-        self.store.begin_sync()
+        self.index.segments.begin_sync()
+        self.store.segments.begin_sync()
 
     def files_to_sync(self, count_max: int) -> list[File]:
-        files = self.index.files_to_sync(count_max)
-        return [*files, *self.store.files_to_sync(count_max - len(files))]
+        files = self.index.segments.files_to_sync(count_max)
+        return [*files, *self.store.segments.files_to_sync(count_max - len(files))]
 
     def files_synced(self) -> None:
-        self.index.synced()
-        self.store.synced()
+        self.index.segments.synced()
+        self.store.segments.synced()
 
     def sync_given_up(self) -> None:
-        self.index.sync_given_up()
-        self.store.sync_given_up()
+        self.index.segments.sync_given_up()
+        self.store.segments.sync_given_up()
 
     def synced(self) -> None:
         self.synced_count += 1

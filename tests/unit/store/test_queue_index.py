@@ -34,10 +34,10 @@ def slots_of(first: int, count: int, kind: int = JOURNAL) -> list[Slot]:
 
 def sync(index: QueueIndex) -> None:
     index.flush()
-    index.begin_sync()
-    for file in index.files_to_sync(1000):
+    index.segments.begin_sync()
+    for file in index.segments.files_to_sync(1000):
         file.fdatasync()
-    index.synced()
+    index.segments.synced()
 
 
 @pytest.fixture
@@ -90,10 +90,10 @@ def test_one_file_has_exactly_its_slots(files: SimFiles) -> None:
     index = make_index(files)
     index.write(0, slots_of(0, SLOTS))
     index.flush()
-    assert index.segments() == [0]
+    assert index.segments.numbers() == [0]
     index.write(SLOTS, slots_of(SLOTS, 1))
     index.flush()
-    assert index.segments() == [0, 1]
+    assert index.segments.numbers() == [0, 1]
 
 
 def test_adjacent_slots_are_written_with_one_call(files: SimFiles) -> None:
@@ -122,7 +122,7 @@ def test_the_buffer_is_written_when_it_is_full(files: SimFiles) -> None:
     index = QueueIndex(files, FOLDER, HandleCache(files))
     full = BUFFER_BYTES_MAX // SLOT_BYTES
     index.write(0, slots_of(0, full))
-    assert index.segments() == []
+    assert index.segments.numbers() == []
     index.write(full, slots_of(full, 1))
     assert files.open(FIRST).size() == FILE_HEAD_BYTES + BUFFER_BYTES_MAX
     assert index.read(0, full + 1) == slots_of(0, full + 1)
@@ -353,7 +353,7 @@ def test_a_deleted_file_is_gone_and_its_number_can_be_used_again(files: SimFiles
     index.write(2, slots_of(2, 1))
     index.flush()
     assert index.read(0, SLOTS) == [None, None, *slots_of(2, 1), None]
-    assert index.segments() == [0, 1]
+    assert index.segments.numbers() == [0, 1]
 
 
 def test_slots_of_a_deleted_file_that_were_not_written_yet_never_are(files: SimFiles) -> None:

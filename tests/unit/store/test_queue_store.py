@@ -43,10 +43,10 @@ def check_run(records: list[Record], first: int) -> None:
 
 def sync(store: QueueStore) -> None:
     store.flush()
-    store.begin_sync()
-    for file in store.files_to_sync(1000):
+    store.segments.begin_sync()
+    for file in store.segments.files_to_sync(1000):
         file.fdatasync()
-    store.synced()
+    store.segments.synced()
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_record_is_in_the_file_of_its_seq_id(files: SimFiles) -> None:
     assert [offset for offset, _ in places] == [FILE_HEAD_BYTES, FILE_HEAD_BYTES]
     store.flush()
     assert list(files.contents()) == [FIRST, SECOND]
-    assert store.segments() == [0, 1]
+    assert store.segments.numbers() == [0, 1]
     check_run(store.read(0, FILE_HEAD_BYTES, 1), SLOTS - 1)
     check_run(store.read(1, FILE_HEAD_BYTES, 1), SLOTS)
 
@@ -308,8 +308,8 @@ def test_closing_writes_what_waits_and_the_store_can_be_used_again(files: SimFil
     append_run(store, 2, 1)
     check_run(store.read(0, places[0][0], 3), 0)
     store.flush()
-    store.begin_sync()
-    assert FIRST in [file.path for file in store.files_to_sync(1000)]
+    store.segments.begin_sync()
+    assert FIRST in [file.path for file in store.segments.files_to_sync(1000)]
 
 
 @pytest.mark.parametrize("limit", [1, 2])

@@ -103,7 +103,7 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
     tail.doubtful.update(dict.fromkeys(state.doubtful))
     tail.doubtful_below = state.doubtful_below if clean else tail.next_seq_id
     queue.homes.index_segments = dict(state.index_segments)
-    queue.homes.store_segments = set(queue.homes.store.segments())
+    queue.homes.store_segments = set(queue.homes.store.segments.numbers())
     if state.index_segments and needed_segment < NO_SEGMENT:
         tail.spans.note(0, needed_segment)
     for run in state.runs:

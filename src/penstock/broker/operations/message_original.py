@@ -22,15 +22,6 @@ class Original(DeadLetterSource):
     def name(self) -> str:
         return self._queue.name
 
-    def wall_ms(self) -> int:
-        return self._queue.wall_ms()
-
-    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
-        """Nothing leaves."""
-
-    def became_available(self, count: int) -> None:
-        """Nothing changes."""
-
     def handed_over(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
         """The copies are there."""
 
@@ -48,21 +39,3 @@ class Original(DeadLetterSource):
             ascii(self._queue.describe()),
             ", ".join([str(seq_id) for seq_id, _ in dead[:10]]),
         )
-
-    def give_back(self, seq_ids: Sequence[int]) -> None:
-        """They were never taken."""
-
-    def offer_again(self) -> None:
-        """It does not offer copies again."""
-
-    def is_remote(self) -> bool:
-        return False
-
-    def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
-        return []
-
-    def doubt(self, seq_ids: Sequence[int]) -> None:
-        """A copy is a new message."""
-
-    def already_at(self, seq_id: int) -> frozenset[str]:
-        return NOWHERE

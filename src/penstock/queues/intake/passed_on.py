@@ -31,15 +31,6 @@ class PassedOn(DeadLetterSource):
     def name(self) -> str:
         return self._queue.name
 
-    def wall_ms(self) -> int:
-        return self._queue.wall_ms()
-
-    def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
-        """There is nothing to dead-letter: it was never in the queue."""
-
-    def became_available(self, count: int) -> None:
-        """Nothing becomes available in a queue that is full."""
-
     def handed_over(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
         if self._token is not None:
             self._token.settle()
@@ -61,20 +52,5 @@ class PassedOn(DeadLetterSource):
             else:
                 self._token.settle()
 
-    def give_back(self, seq_ids: Sequence[int]) -> None:
-        """It has no place here."""
-
-    def offer_again(self) -> None:
-        """Whoever sent it does."""
-
-    def is_remote(self) -> bool:
-        return False
-
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
         return list(seq_ids) if self._delivered == DOUBTFUL else []
-
-    def doubt(self, seq_ids: Sequence[int]) -> None:
-        """Its source has noted that already."""
-
-    def already_at(self, seq_id: int) -> frozenset[str]:
-        return NOWHERE

@@ -26,7 +26,6 @@ from typing import Final
 
 from penstock.backing import outcomes
 from penstock.message import Entry
-from penstock.queues.selection.selection import SelectionHost
 
 # Why a message died, in RabbitMQ's words.
 REJECTED: Final = "rejected"
@@ -49,8 +48,11 @@ Dead = tuple[int, Entry]
 NOWHERE: Final[frozenset[str]] = frozenset()
 
 
-class DeadLetterSource(SelectionHost):
-    """A queue, as those who carry its dead away see it."""
+class DeadLetterSource(ABC):
+    """A queue, as those who carry its dead away see it.
+
+    What is not abstract is so for messages that have no place in the queue: there is nothing to note or to give back.
+    """
 
     @property
     @abstractmethod
@@ -79,29 +81,29 @@ class DeadLetterSource(SelectionHost):
         0 when a target has no room or there is none.
         """
 
-    @abstractmethod
     def give_back(self, seq_ids: Sequence[int]) -> None:
         """They stay where they were, and are ready again."""
+        return
 
-    @abstractmethod
     def offer_again(self) -> None:
         """There is room for messages that were turned away: they need not wait any longer."""
+        return
 
-    @abstractmethod
     def is_remote(self) -> bool:
         """Whether its messages are elsewhere than in the node's journal."""
+        return False
 
-    @abstractmethod
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
         """Those that may have been moved before, and delivered at the target: `BackingQueue.doubtful`."""
+        return []
 
-    @abstractmethod
     def doubt(self, seq_ids: Sequence[int]) -> None:
         """A move of these has begun whose end may stay unknown: `BackingQueue.doubt`."""
+        return
 
-    @abstractmethod
     def already_at(self, seq_id: int) -> frozenset[str]:
         """Ids of the queues that took the message when it was carried away before, and others did not."""
+        return NOWHERE
 
 
 class DeadLetters(ABC):

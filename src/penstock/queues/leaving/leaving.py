@@ -24,13 +24,14 @@ from penstock.queues.leaving.dead_letters import (
 )
 from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.leaving.head_expiry import DEAD_AT_ONCE
+from penstock.queues.selection.selection import SelectionHost
 
 if TYPE_CHECKING:
     from penstock.queues.queue import Queue
 
 
 @final
-class Leaving(DeadLetterSource):
+class Leaving(DeadLetterSource, SelectionHost):
     """Of one queue."""
 
     def __init__(self, queue: Queue, expiries: ExpirySchedule, clock: Clock) -> None:

@@ -18,7 +18,7 @@ Invariants
   4. After an OSError the buffer still has what was not written, and writing goes on with the next call.
 
 A crash may leave any part of what was not synced. Until a checkpoint has synced the file, the journal still has those
-messages. The index does not sync: its owner has `files_to_sync` synced.
+messages. The index does not sync: its owner has the `segments` synced.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class QueueIndex:
         post: Post = run_at_once,
     ) -> None:
         self.segment_slots = segment_slots
-        self._segments = SegmentFiles(files, folder, handles, MAGIC, ".qi", segment_slots, post)
+        self.segments = SegmentFiles(files, folder, handles, MAGIC, ".qi", segment_slots, post)
         # By 2 * file + area: (position in the file, slots that lie side by side), in the order of writing.
         self._waiting: dict[int, list[tuple[int, bytearray]]] = {}
         self._waiting_bytes = 0
@@ -88,10 +88,6 @@ class QueueIndex:
     def damaged_moves(self) -> list[int]:
         """seq_ids that were read and have a bad second slot, so that the first was answered."""
         return sorted(self._damaged_moves)
-
-    def segments(self) -> list[int]:
-        """Numbers of the files that there are."""
-        return self._segments.numbers()
 
     # --- writing
 
@@ -145,7 +141,7 @@ class QueueIndex:
             return
         self._look_at(key // 2)
         self._take_back_moves(key // 2)
-        file = self._segments.writer(key // 2)
+        file = self.segments.writer(key // 2)
         for offset, chunk in chunks:
             write_all(file, [bytes(chunk)], offset)
         self._forget_waiting(key)
@@ -157,7 +153,7 @@ class QueueIndex:
     def _look_at(self, number: int) -> None:
         """Before a file is used for the first time: is it of an earlier time, and does it have a second area?"""
         if number not in self._looked_at:
-            file = self._segments.before_writing(number)
+            file = self.segments.before_writing(number)
             if file is not None and file.size() > self._offset(0, 1):
                 self._moved_before.add(number)
                 if file.size() > self._trusted_bytes(number):
@@ -171,7 +167,7 @@ class QueueIndex:
     def _take_back_moves(self, number: int) -> None:
         """Before a file is written to: make zeros of the moves that do not count, so that later ones do."""
         if number in self._distrusted:
-            file = self._segments.writer(number)
+            file = self.segments.writer(number)
             start = self._trusted_bytes(number)
             write_all(file, [bytes(file.size() - start)], start)
             self._distrusted.discard(number)
@@ -192,7 +188,7 @@ class QueueIndex:
         self._look_at(number)
         waiting = 2 * number in self._waiting or 2 * number + 1 in self._waiting
         # What waits is read over the file, not written first: a full disk does not keep anybody from reading.
-        file = self._segments.before_writing(number) if waiting else self._segments.reader(number)
+        file = self.segments.before_writing(number) if waiting else self.segments.reader(number)
         if file is None and not waiting:
             return [None] * (end - start)
         slot = start - number * self.segment_slots
@@ -237,7 +233,7 @@ class QueueIndex:
         self._looked_at.discard(number)
         self._moved_before.discard(number)
         self._distrusted.discard(number)
-        self._segments.remove(number)
+        self.segments.remove(number)
 
     def delete_all(self) -> None:
         """The queue is deleted, or was not to last: remove the folder."""
@@ -248,30 +244,14 @@ class QueueIndex:
         self._distrusted.clear()
         self._damaged.clear()
         self._damaged_moves.clear()
-        self._segments.remove_all()
-
-    def begin_sync(self) -> None:
-        """After `flush`: `files_to_sync` is about what was written so far."""
-        self._segments.begin_sync()
-
-    def files_to_sync(self, count_max: int) -> list[File]:
-        """Some of the files and folders to be synced; none when all are. `synced` or `sync_given_up` must follow."""
-        return self._segments.files_to_sync(count_max)
-
-    def synced(self) -> None:
-        """The files that `files_to_sync` gave are synced."""
-        self._segments.synced()
-
-    def sync_given_up(self) -> None:
-        """The files that `files_to_sync` gave will not be synced: they are given again another time."""
-        self._segments.sync_given_up()
+        self.segments.remove_all()
 
     def close(self) -> None:
         """Write what waits and give every handle back. The index may be used again."""
         try:
             self.flush()
         finally:
-            self._segments.close()
+            self.segments.close()
 
 
 def _encode(seq_id: int, slots: Sequence[Slot]) -> bytes:

@@ -13,7 +13,7 @@ Invariants
   4. After an OSError the buffer still has what was not written, at the same offsets.
   5. A record is checked each time it is read, and must belong to the file it is in, and be the one that was wanted.
 
-A crash may leave any part of what was not synced. The store does not sync: its owner has `files_to_sync` synced before
+A crash may leave any part of what was not synced. The store does not sync: its owner has the `segments` synced before
 a reference to a record counts.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from penstock.disk.files import File, Files, write_all
+from penstock.disk.files import Files, write_all
 from penstock.message import Envelope
 from penstock.store.queue.segment_files import FILE_HEAD_BYTES, Post, SegmentFiles, run_at_once
 from penstock.store.shared.handles import HandleCache
@@ -70,15 +70,11 @@ class QueueStore:
         post: Post = run_at_once,
     ) -> None:
         self.segment_slots = segment_slots
-        self._segments = SegmentFiles(files, folder, handles, MAGIC, ".qs", segment_slots, post)
+        self.segments = SegmentFiles(files, folder, handles, MAGIC, ".qs", segment_slots, post)
         self._buffers: dict[int, _Buffer] = {}
         self._buffered_bytes = 0
         # By file: where the next record goes.
         self._ends: dict[int, int] = {}
-
-    def segments(self) -> list[int]:
-        """Numbers of the files that there are."""
-        return self._segments.numbers()
 
     # --- writing
 
@@ -92,7 +88,7 @@ class QueueStore:
         number = seq_id // self.segment_slots
         offset = self._ends.get(number, 0)
         if offset == 0:
-            file = self._segments.before_writing(number)
+            file = self.segments.before_writing(number)
             offset = FILE_HEAD_BYTES if file is None else file.size()
         assert offset + size <= _OFFSET_MAX
         buffer = self._buffers.get(number)
@@ -107,7 +103,7 @@ class QueueStore:
         """Write what waits."""
         for number in list(self._buffers):
             buffer = self._buffers[number]
-            write_all(self._segments.writer(number), [buffer.joined()], buffer.start)
+            write_all(self.segments.writer(number), [buffer.joined()], buffer.start)
             self._drop_buffer(number)
 
     def _drop_buffer(self, number: int) -> None:
@@ -142,7 +138,7 @@ class QueueStore:
                 if len(data) - at < needed:
                     more = self._bytes_at(segment, base + at, max(needed, ahead))
                 if len(more) <= len(data) - at:
-                    raise bad.found_in(self._segments.path(segment), base, records) from None
+                    raise bad.found_in(self.segments.path(segment), base, records) from None
                 data = more
                 base += at
                 at = 0
@@ -158,7 +154,7 @@ class QueueStore:
         if buffer is not None and offset >= buffer.start:
             first = offset - buffer.start
             return buffer.joined()[first : first + size]
-        file = self._segments.reader(segment)
+        file = self.segments.reader(segment)
         if file is None:
             return b""
         if buffer is None:
@@ -175,34 +171,18 @@ class QueueStore:
         """All messages of a file are gone: what waits for it is never written. Fine when there is no such file."""
         self._drop_buffer(number)
         self._ends.pop(number, None)
-        self._segments.remove(number)
+        self.segments.remove(number)
 
     def delete_all(self) -> None:
         """The queue is deleted, or was not to last: remove the folder."""
         self._buffers.clear()
         self._buffered_bytes = 0
         self._ends.clear()
-        self._segments.remove_all()
-
-    def begin_sync(self) -> None:
-        """After `flush`: `files_to_sync` is about what was written so far."""
-        self._segments.begin_sync()
-
-    def files_to_sync(self, count_max: int) -> list[File]:
-        """Some of the files and folders to be synced; none when all are. `synced` or `sync_given_up` must follow."""
-        return self._segments.files_to_sync(count_max)
-
-    def synced(self) -> None:
-        """The files that `files_to_sync` gave are synced."""
-        self._segments.synced()
-
-    def sync_given_up(self) -> None:
-        """The files that `files_to_sync` gave will not be synced: they are given again another time."""
-        self._segments.sync_given_up()
+        self.segments.remove_all()
 
     def close(self) -> None:
         """Write what waits and give every handle back. The store may be used again."""
         try:
             self.flush()
         finally:
-            self._segments.close()
+            self.segments.close()
