@@ -10,8 +10,8 @@ import pytest
 from penstock.message import MessageProps
 from penstock.store.queue.queue_index import SLOT_BYTES
 from penstock.store.queue.segment_files import FILE_HEAD_BYTES
-from penstock.testing.disk.sim_files import SimFiles
 from tests.contract.variable_house import VHOST, VariableHouse, plain_options
+from tests.disk.sim_files import SimFiles
 
 
 def flip_text(disk: SimFiles, where: str, text: bytes) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 from penstock.store.queue.places import JOURNAL, MSG_STORE, QUEUE_STORE
-from penstock.testing.disk.sim_files import Survival
 from tests.contract.variable_house import MANY, VHOST, VariableHouse, fill_all_zones, plain_options
+from tests.disk.sim_files import Survival
 
 
 @pytest.fixture(params=[False, True], ids=["transient", "persistent"])

@@ -8,8 +8,8 @@ from penstock.backing.variable.paging import PagingOptions
 from penstock.store.node.options import StoreOptions
 from penstock.store.queue.places import JOURNAL
 from penstock.store.queue.stored_queue import NO_SEGMENT
-from penstock.testing.disk.sim_files import Survival
 from tests.contract.variable_house import QUEUE, VariableHouse, fill_all_zones, no_paging, plain_options
+from tests.disk.sim_files import Survival
 
 
 def many_segments(embed_below: int = 200) -> StoreOptions:

@@ -18,7 +18,7 @@ from penstock.journal.syncer import InlineSyncer
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
 from penstock.store.shared.message_store import MessageStoreOptions
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST_ID = "5e"
 

@@ -19,7 +19,7 @@ from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, body_b
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
 from penstock.store.shared.message_store import MessageStoreOptions
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST = "5e"
 QUEUE = "0f3a"

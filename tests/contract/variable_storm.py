@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from penstock.backing.variable.paging import PagingOptions
 from penstock.store.node.options import StoreOptions
-from penstock.testing.disk.sim_files import Survival
 from tests.contract.variable_house import VHOST, VariableHouse, plain_options
+from tests.disk.sim_files import Survival
 
 READY, PENDING, GONE = "ready", "pending", "gone"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.clock import ManualClock
 from penstock.errors import StartupError
-from penstock.testing.disk.sim_files import SimFiles
+from tests.disk.sim_files import SimFiles
 from tests.simulation.books import content, require
 from tests.simulation.machine import Node, OpenQueue
 from tests.simulation.profile import Profile

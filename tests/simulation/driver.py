@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from penstock.clock import ManualClock
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles
+from tests.disk.sim_files import FaultPlan, SimFiles
 from tests.simulation.books import Books, QueueBooks, content, require
 from tests.simulation.machine import Node, OpenQueue
 from tests.simulation.profile import Profile

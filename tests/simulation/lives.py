@@ -12,7 +12,7 @@ import errno
 from penstock.errors import StartupError
 from penstock.journal.options import OS
 from penstock.message import Entry
-from penstock.testing.disk.sim_files import SimCrash, SimFiles
+from tests.disk.sim_files import SimCrash, SimFiles
 from tests.simulation.books import Broken, require
 from tests.simulation.machine import Node
 from tests.simulation.verbs import Verbs

@@ -23,7 +23,7 @@ from penstock.server.sync.quick_syncer import QuickSyncer
 from penstock.store.node.node_store import NodeStore
 from penstock.store.queue.queue_state import QueueState
 from penstock.store.queue.stored_queue import Counters, StoredQueue
-from penstock.testing.disk.sim_files import SimFiles
+from tests.disk.sim_files import SimFiles
 from tests.simulation.profile import Profile
 
 VHOSTS = ("5e", "6f")

@@ -13,7 +13,7 @@ from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.journal.options import FSYNC, OS, JournalOptions
 from penstock.store.node.options import StoreOptions
 from penstock.store.shared.message_store import MessageStoreOptions
-from penstock.testing.disk.sim_files import Survival
+from tests.disk.sim_files import Survival
 
 HUGE = 1 << 40
 

@@ -14,7 +14,7 @@ from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.journal.options import JournalOptions
 from penstock.store.node.options import StoreOptions
 from penstock.store.shared.message_store import MessageStoreOptions
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 from tests.simulation.books import require
 from tests.simulation.driver import Trace, no_trace
 from tests.simulation.machine import Node

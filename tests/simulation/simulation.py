@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import accumulate
 
 from penstock.store.queue import queue_index, queue_store
-from penstock.testing.disk.sim_files import SimCrash
+from tests.disk.sim_files import SimCrash
 from tests.simulation.books import Broken, require
 from tests.simulation.driver import Trace, no_trace
 from tests.simulation.lives import Lives

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.message import Envelope, MessageProps
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 from tests.simulation.damage import SmallStore, worst_flips
 from tests.simulation.machine import Node
 from tests.simulation.publishing import Token

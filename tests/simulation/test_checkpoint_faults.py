@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.testing.disk.sim_files import SimFiles, Survival
+from tests.disk.sim_files import SimFiles, Survival
 from tests.simulation.machine import CheckpointFaults, Node
 from tests.simulation.script import FIRST_LIFE, Script
 from tests.simulation.simulation import small_buffers

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.testing.disk.sim_faults import Fault
-from penstock.testing.disk.sim_files import CHANGING_CALLS, SimCrash, SimFiles, Survival
+from tests.disk.sim_faults import Fault
+from tests.disk.sim_files import CHANGING_CALLS, SimCrash, SimFiles, Survival
 from tests.simulation.machine import Node
 from tests.simulation.script import Script
 from tests.simulation.simulation import small_buffers

@@ -2,7 +2,7 @@
 
 `Files` is a folder, `File` an open file in it. The core knows these two and nothing else of the machine's files; what
 it can do to a disk is the list of methods below, which is also the list of what can fail. `os_files.OsFiles` is the
-real thing, `sim_files.SimFiles` a disk in memory that loses, tears and flips what it is told to.
+real thing, `tests/disk/sim_files.py` a disk in memory that loses, tears and flips what it is told to.
 
 Paths are relative to the folder, with "/" between names. They are made of fixed names, numbers and random ids, never of
 anything that a client chose.

@@ -12,7 +12,7 @@ from penstock.broker.vhost.companions import DEDUP
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Run, body_bytes
 from penstock.queues.queue import Queue
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles
+from tests.disk.sim_files import FaultPlan, SimFiles
 from tests.simulation.books import require
 from tests.simulation.driver import Trace, no_trace
 from tests.simulation.features.feature_books import Copy, History, Picture, is_over, messages

@@ -31,7 +31,7 @@ from penstock.queues.leaving import returns
 from penstock.queues.queue import Queue
 from penstock.server.sync.quick_syncer import QuickSyncer
 from penstock.store.node.node_store import NodeStore
-from penstock.testing.disk.sim_files import SimFiles
+from tests.disk.sim_files import SimFiles
 from tests.simulation.books import require
 from tests.simulation.features.feature_books import Copy, Picture, Shelf
 from tests.simulation.features.feature_profile import FAN, LATE, FeatureProfile

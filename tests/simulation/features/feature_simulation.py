@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from penstock.broker.vhost.companions import HELD_FOR_EXCHANGE, HELD_FOR_QUEUE
 from penstock.journal.options import OS
-from penstock.testing.disk.sim_files import SimCrash, SimFiles
+from tests.disk.sim_files import SimCrash, SimFiles
 from tests.simulation.books import Broken, require
 from tests.simulation.driver import Trace, no_trace
 from tests.simulation.features.feature_books import History

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
+
 from penstock.backing.variable.homes import Homes
 from penstock.backing.variable.pending_acks import PendingAcks
 from penstock.backing.variable.tail import Tail
@@ -18,7 +20,6 @@ from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
 from penstock.store.queue.live_map import LiveMap
 from penstock.store.shared.message_store import MessageStoreOptions
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST = "5e"
 SLOTS = 4

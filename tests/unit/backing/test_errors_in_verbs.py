@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pytest
 from tests.contract.variable_house import MANY, VariableHouse, plain_options
+from tests.disk.sim_files import CHANGING_CALLS, SimFiles
 from tests.effort import some
 
 from penstock.backing.backing_queue import TIMEOUT_NONE
@@ -23,7 +24,6 @@ from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.clock import ManualClock
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 from penstock.store.queue import queue_index, queue_store
-from penstock.testing.disk.sim_files import CHANGING_CALLS, SimFiles
 
 LARGE = 80
 BOTH = (False, True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
+
 from penstock.broker.broker import Broker
 from penstock.broker.vhost.vhost import VHost
 from penstock.clock import ManualClock
@@ -17,7 +19,6 @@ from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.queue import Queue
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 from penstock.wire.properties import Properties, encode_properties
 from penstock.wire.tables import table_from_python
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.disk.sim_files import SimFiles
 
 from penstock.disk.files import Files, FolderLocked, read_file, write_all, write_file
 from penstock.disk.os_files import OsFiles
-from penstock.testing.disk.sim_files import SimFiles
 
 
 def simulated(_: Path) -> Files:

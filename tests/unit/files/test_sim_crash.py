@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from tests.disk.sim_files import Choose, FaultPlan, SimCrash, SimFiles, Survival
 
 from penstock.disk.files import File, FolderLocked, read_file, write_all, write_file
-from penstock.testing.disk.sim_files import Choose, FaultPlan, SimCrash, SimFiles, Survival
 
 
 def no_choice(count: int) -> int:

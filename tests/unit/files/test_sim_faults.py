@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 
 import pytest
+from tests.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 from penstock.disk.files import read_file, write_all
-from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 
 def failing(error: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.disk.sim_files import SimFiles
+
 from penstock.clock import ManualClock
 from penstock.disk.files import File
 from penstock.journal.format.layout import segment_path
@@ -12,7 +14,6 @@ from penstock.journal.options import JournalOptions
 from penstock.journal.reading.replay import BatchView, ReplayEnd, replay
 from penstock.journal.syncer import InlineSyncer, SyncDone, Syncer
 from penstock.message import FRAME_END, Envelope
-from penstock.testing.disk.sim_files import SimFiles
 
 FOLDER = "journal"
 PROPERTIES = b"\x10\x00\x02"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from journal_house import FOLDER, House
+from tests.disk.sim_files import SimFiles
 
 from penstock.journal.format import rows
 from penstock.journal.names import ACTOR_MAX
 from penstock.journal.reading.replay import BatchView, replay
-from penstock.testing.disk.sim_files import SimFiles
 
 
 def named_in(files: SimFiles) -> list[tuple[int, int, bytes]]:

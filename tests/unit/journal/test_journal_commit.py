@@ -6,12 +6,12 @@ import errno
 
 import pytest
 from journal_house import FOLDER, House, bodies, envelope, held_house, replayed
+from tests.disk.sim_files import FaultPlan, SimFiles
 
 from penstock.journal.format import rows
 from penstock.journal.format.layout import COMMIT_MARK, EVENTS_MAX, FIRST_BATCH_AT, HEADER_BYTES, HEAP_BYTES_MAX
 from penstock.journal.options import JournalOptions
 from penstock.journal.reading.replay import BatchView, replay
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles
 
 LATER = JournalOptions(sync_window_s=1.0, idle_s=5.0)
 

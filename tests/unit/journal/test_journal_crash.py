@@ -7,12 +7,12 @@ from contextlib import suppress
 
 import pytest
 from journal_house import FOLDER, House, bodies, replayed
+from tests.disk.sim_files import FaultPlan, SimCrash, SimFiles
 
 from penstock.journal.format import rows
 from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.journal.options import JournalOptions
 from penstock.journal.reading.replay import cut_torn_tail
-from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles
 
 # Several rolls, and batches larger than a block.
 TINY = JournalOptions(segment_bytes=FIRST_BATCH_AT + 9000, batch_bytes_max=2000, idle_s=1.0)

@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 from journal_house import FOLDER, Found, House, bodies, envelope, replayed
+from tests.disk.sim_files import SimFiles
 
 from penstock.journal.format import rows
 from penstock.journal.format.layout import (
@@ -24,7 +25,6 @@ from penstock.journal.options import JournalOptions
 from penstock.journal.reading.batch import RottenBatch
 from penstock.journal.reading.replay import BatchView, cut_torn_tail, replay
 from penstock.journal.reading.segment_reader import SegmentReader
-from penstock.testing.disk.sim_files import SimFiles
 
 IDLE = JournalOptions(idle_s=1.0)
 

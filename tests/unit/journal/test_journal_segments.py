@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from journal_house import FOLDER, House, Salts, bodies, held_house, replayed
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 from penstock.journal.format import rows
 from penstock.journal.format.layout import FIRST_BATCH_AT, HEADER_BYTES, decode_header, segment_number, segment_path
@@ -11,7 +12,6 @@ from penstock.journal.options import NONE, OS, JournalOptions
 from penstock.journal.reading.batch import view_at
 from penstock.journal.reading.replay import RottenBatch, cut_torn_tail
 from penstock.journal.reading.segment_reader import SegmentReader
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 TINY = JournalOptions(segment_bytes=FIRST_BATCH_AT + 1200, batch_bytes_max=400)
 

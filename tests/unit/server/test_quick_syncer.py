@@ -7,12 +7,12 @@ from errno import EIO
 from random import Random
 
 import pytest
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 from penstock.clock import ManualClock
 from penstock.disk.files import File
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.server.sync.quick_syncer import HANDED_OVER_QUICK_S, QUICK_ROW, QUICK_S, RELUCTANT_S, QuickSyncer
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 
 class Elsewhere(Syncer):

@@ -6,12 +6,13 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+from tests.disk.sim_files import SimFiles
+
 from penstock.message import FRAME_END, Envelope
 from penstock.store.shared.compaction import SyncFiles, sync_inline
 from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.message_store import MessageStore, MessageStoreOptions
 from penstock.store.shared.records import BadRecord, encode_record
-from penstock.testing.disk.sim_files import SimFiles
 
 FOLDER = "vhosts/v1/shared/persistent"
 TINY = MessageStoreOptions(file_bytes=600, dead_share=0.5, own_file_bytes=500, buffer_bytes=300)

@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Sequence
 from random import Random
 
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
+
 from penstock.clock import Clock, ManualClock
 from penstock.disk.files import File
 from penstock.journal.format import rows
@@ -21,7 +23,6 @@ from penstock.store.queue.queue_state import QueueState, RunPlace
 from penstock.store.queue.queue_store import QueueStore
 from penstock.store.queue.stored_queue import Counters
 from penstock.store.shared.message_store import MessageStoreOptions
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST = "aa"
 ENVELOPE = Envelope("", "key", b"\x10\x00\x02", persistent=True)

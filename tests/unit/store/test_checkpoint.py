@@ -16,6 +16,7 @@ from node_house import (
     reopen,
     tiny_options,
 )
+from tests.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 from penstock.clock import ManualClock
 from penstock.store.node import checkpoint
@@ -31,7 +32,6 @@ from penstock.store.node.checkpoint import (
 from penstock.store.node.queue_names import QueueName
 from penstock.store.queue.places import UnknownVersion
 from penstock.store.queue.queue_state import QueueState
-from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 
 def write_checkpoint(files: SimFiles, number: int = 7, salt: int = 99) -> CheckpointHeader:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_store_house import FOLDER, TINY, House, message, record_size, run_script
+from tests.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 from tests.effort import examples
 
 from penstock.disk.files import File
 from penstock.store.shared.body_map import FILE_HEAD_BYTES
 from penstock.store.shared.message_store import BadBody, MessageStoreOptions
-from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 NO_ERROR = 0
 

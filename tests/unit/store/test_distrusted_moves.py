@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 from penstock.store.queue.places import JOURNAL, PERSISTENT, QUEUE_STORE, Slot
 from penstock.store.queue.queue_index import QueueIndex
 from penstock.store.shared.handles import HandleCache
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 SLOTS = 4
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 from node_house import SLOTS, VHOST, PlainQueue, new_disk, open_node
+from tests.disk.sim_files import SimFiles
 
 from penstock.message import Envelope
 from penstock.store.inspect.dump import dump
 from penstock.store.node.checkpoint import checkpoint_path
-from penstock.testing.disk.sim_files import SimFiles
 
 SEGMENT = "journal/00000001.pnj"
 

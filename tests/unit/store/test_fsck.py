@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from node_house import VHOST, PlainQueue, new_disk, open_node, power_cut, tiny_options
+from tests.disk.sim_files import CHANGING_CALLS, SimFiles
 
 from penstock.store.inspect.fsck import Report, fsck
 from penstock.store.node.checkpoint import checkpoint_path
-from penstock.testing.disk.sim_files import CHANGING_CALLS, SimFiles
 
 SEGMENT = "journal/00000001.pnj"
 INDEX = f"vhosts/{VHOST}/queues/q1/idx/00000000.qi"

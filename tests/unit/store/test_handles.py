@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.disk.sim_files import SimFiles
 
 from penstock.store.shared.handles import HandleCache, HandleOwner
-from penstock.testing.disk.sim_files import SimFiles
 
 
 class Owner(HandleOwner):

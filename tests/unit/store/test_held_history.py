@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from node_house import PlainQueue, new_disk, open_node, tiny_options
+from tests.disk.sim_files import SimFiles
 
 from penstock.clock import ManualClock
 from penstock.disk.files import write_file
@@ -15,7 +16,6 @@ from penstock.store.node.node_store import NodeStore
 from penstock.store.queue import places
 from penstock.store.retention.reader_cursors import forget_cursor, read_cursors, write_cursor
 from penstock.store.retention.retention import NOTHING
-from penstock.testing.disk.sim_files import SimFiles
 
 # A dozen messages or so.
 TINY_SEGMENT = 30_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from node_house import PlainQueue, new_disk, open_node, power_cut, reopen
+from tests.disk.sim_files import SimFiles
 
 from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.store.node.checkpoint import checkpoint_numbers, read_header
-from penstock.testing.disk.sim_files import SimFiles
 
 FIRST = "journal/00000001.pnj"
 SECOND = "journal/00000002.pnj"

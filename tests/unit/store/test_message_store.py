@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from message_store_house import FOLDER, TINY, House, message, record_size, same
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 from tests.effort import examples
 
 from penstock.disk.os_files import OsFiles
@@ -20,7 +21,6 @@ from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.message_store import BadBody, MessageStore, MessageStoreOptions
 from penstock.store.shared.records import encode_record
 from penstock.store.shared.store_files import encode_table, file_head
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 
 @pytest.fixture

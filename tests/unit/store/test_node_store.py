@@ -18,6 +18,7 @@ from node_house import (
     reopen,
     tiny_options,
 )
+from tests.disk.sim_files import FaultPlan, SimFiles
 
 from penstock.clock import ManualClock
 from penstock.disk.files import File
@@ -26,7 +27,6 @@ from penstock.journal.syncer import SyncDone, Syncer
 from penstock.store.node.checkpoint import checkpoint_numbers, read_checkpoint
 from penstock.store.node.queue_names import QueueName, QueueNames, parse_label
 from penstock.store.node.shared_syncer import SharedSyncer
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles
 
 # --- numbers and names --------------------------------------------------------------------------------
 

@@ -7,12 +7,12 @@ import random
 from zlib import crc32
 
 import pytest
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 from penstock.store.queue.places import JOURNAL, MSG_STORE, PERSISTENT, QUEUE_STORE, Slot, StoreError
 from penstock.store.queue.queue_index import BUFFER_BYTES_MAX, SLOT_BYTES, QueueIndex
 from penstock.store.queue.segment_files import FILE_HEAD_BYTES
 from penstock.store.shared.handles import HandleCache
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 SLOTS = 4
 FOLDER = "q/idx"

@@ -6,6 +6,7 @@ import errno
 import random
 
 import pytest
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 from penstock.message import Envelope
 from penstock.store.queue.places import StoreError
@@ -13,7 +14,6 @@ from penstock.store.queue.queue_store import BUFFER_BYTES_MAX, READ_BYTES_MIN, R
 from penstock.store.queue.segment_files import FILE_HEAD_BYTES
 from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.records import RECORD_HEAD_BYTES, BadRecord, Record
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 SLOTS = 4
 FOLDER = "q/qs"

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from node_house import new_disk, open_node, power_cut
+from tests.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 from penstock.disk.files import write_file
 from penstock.disk.os_files import OsFiles
@@ -25,7 +26,6 @@ from penstock.store.retention.reader_cursors import (
     read_cursors,
     write_cursor,
 )
-from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 NAMES = [
     "lake",

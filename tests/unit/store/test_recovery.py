@@ -19,13 +19,13 @@ from node_house import (
     power_cut,
     reopen,
 )
+from tests.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 from penstock.errors import StartupError
 from penstock.journal.format import rows
 from penstock.journal.format.layout import FIRST_BATCH_AT
 from penstock.store.node.checkpoint import checkpoint_numbers, checkpoint_path
 from penstock.store.node.node_store import NodeStore, Recovered
-from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 SEGMENT = "journal/00000001.pnj"
 

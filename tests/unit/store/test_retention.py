@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 from node_house import PlainQueue, TickingClock, new_disk, open_node, power_cut, reopen, tiny_options
+from tests.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 from penstock.clock import ManualClock
 from penstock.store.node.node_store import NodeStore
 from penstock.store.queue import places
 from penstock.store.retention.retention import NOTHING
-from penstock.testing.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
 # A dozen messages or so.
 TINY_SEGMENT = 30_000

@@ -10,13 +10,13 @@ from struct import pack
 from zlib import crc32
 
 import pytest
+from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 from penstock.disk.files import File
 from penstock.disk.os_files import OsFiles
 from penstock.store.queue.places import UnknownVersion
 from penstock.store.queue.segment_files import FILE_HEAD_BYTES, BadFile, Post, SegmentFiles, run_at_once
 from penstock.store.shared.handles import HandleCache
-from penstock.testing.disk.sim_files import FaultPlan, SimFiles, Survival
 
 FOLDER = "vhosts/v/queues/q/idx"
 ALL = 1000

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.testing.disk.sim_disk import Folder, Inode, NameChange, Write, lay
-from penstock.testing.disk.sim_faults import FaultPlan, Survival
+from tests.disk.sim_disk import Folder, Inode, NameChange, Write, lay
+from tests.disk.sim_faults import FaultPlan, Survival
 
 # choose(n) is an int in 0 … n-1: the only chance there is.
 Choose = Callable[[int], int]

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.disk.files import File, Files, FolderLock, FolderLocked, check_path, read_again
-from penstock.testing.disk.sim_crash import Choose, Survivors
-from penstock.testing.disk.sim_disk import Disk, Folder, Inode, NameChange, Twins
-from penstock.testing.disk.sim_faults import CHANGING_CALLS, Fault, FaultPlan, SimCrash, Survival
+from tests.disk.sim_crash import Choose, Survivors
+from tests.disk.sim_disk import Disk, Folder, Inode, NameChange, Twins
+from tests.disk.sim_faults import CHANGING_CALLS, Fault, FaultPlan, SimCrash, Survival
 
 __all__ = ["CHANGING_CALLS", "Choose", "FaultPlan", "SimCrash", "SimFile", "SimFiles", "Survival"]
 
@@ -63,7 +63,8 @@ class SimFile(File):
         return written
 
     def pread(self, size: int, offset: int) -> bytes:
-        assert size >= 0 and offset >= 0
+        assert size >= 0
+        assert offset >= 0
         tries = 0
         while True:
             try:

@@ -60,7 +60,8 @@ class Fault:
         bytes_done: int,
         exception: Exception | None = None,
     ) -> None:
-        assert nth >= 1 and bytes_done >= 0
+        assert nth >= 1
+        assert bytes_done >= 0
         # An errno; 0 for a write that is only short; UNEXPECTED for an exception that is no error of the disk.
         self.error = error
         self.exception = exception
