@@ -356,7 +356,7 @@ def test_a_row_stays_reserved_until_the_journal_has_the_dead_letter(
 
     def reject(vhost: VHost) -> tuple[int, int, int]:
         source = vhost.queues["source"]
-        seq_id = next(iter(source.backing._held.pending))  # type: ignore[attr-defined]
+        seq_id = source.backing.pending_ids()[0]
         source.reject([seq_id])
         return len(vhost.queues["out"]), vhost.handovers.messages, source.backing.depth()
 
