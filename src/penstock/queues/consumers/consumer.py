@@ -1,7 +1,8 @@
 """A consumer as its queue sees it, and the places where it can stand.
 
-Channels and connections, which deliver, subclass `Consumer`. The two sides talk in batches: queue -> consumer
-`notify_work`: there may be something to pull. The consumer must then pull (`Queue.pull`) until it
+Channels and connections, which deliver, subclass `Consumer`. The two sides talk in batches:
+
+  queue -> consumer   `notify_work`: there may be something to pull. The consumer must then pull (`Queue.pull`) until it
                       gets nothing, or must say that it is no longer interested (`Queue.set_interest`).
   consumer -> queue   `set_interest(False)` when it is out of credit, stopped by flow or by a full write buffer.
 

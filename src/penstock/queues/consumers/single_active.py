@@ -2,10 +2,11 @@
 
 A standby is kept not interested in the consumer manager, so that it is never notified and costs a publish nothing.
 
-Life of a consumer here add -> active, if none is         else -> standby -> active, when the one before it leaves ->
-remove The next one is of the highest priority, and within a priority the one that came first. A consumer that comes
-later never takes over, whatever its priority (RabbitMQ 3.10). What a standby says about its interest is remembered, and
-is told to the manager when it becomes active.
+  add -> active, if none is         else -> standby -> active, when the one before it leaves -> remove
+
+The next active consumer is of the highest priority, and within a priority the one that came first. A consumer that
+comes later never takes over, whatever its priority (RabbitMQ 3.10). What a standby says about its interest is
+remembered, and is told to the manager when it becomes active.
 
 Invariants
   1. While there is a consumer that acquires, exactly one is active; the others are standbys.

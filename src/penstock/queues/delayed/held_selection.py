@@ -14,7 +14,7 @@ Invariants
      is ready and not on the timetable is at `_fill_from` or behind it.
   2. A message that was taken or handed over is not on the timetable: it is moved on once.
   3. Messages are handed over in the order of (due time, seq_id), at most HELD_RELEASES_PER_TURN by one call of
-    `expire`.
+     `expire`.
   4. One call reads at most HELD_FILL_PER_TURN messages, and not much more than HELD_FILL_BYTES_PER_TURN.
   5. `next_expiry_ms` never asks for the millisecond in which `expire` was called last: a schedule that runs whatever is
      due up to now comes to an end, and the broker reads sockets between two slices.
