@@ -1,8 +1,7 @@
 """Writes changes of the definitions into the journal, and knows which of them are not on disk yet.
 
 An `-ok` for something durable promises that it lasts. So the answer to a declaration waits as long as any change is
-unsynced, its own or somebody else's: who declares a queue again that another client has just declared is promised the
-same.
+unsynced, also another client's: a client that declares a queue which another has just declared is promised the same.
 """
 
 from __future__ import annotations

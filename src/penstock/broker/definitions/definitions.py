@@ -1,15 +1,13 @@
 """What lasts of a broker's topology: durable vhosts, exchanges, queues, and the bindings between durable things.
 
-It is written down in two forms, both JSON: whole, at each checkpoint, and change by change in between. A start takes
-the whole one and applies the changes that came after it. The whole one is written in pieces, over several turns, and
-may contain changes that came meanwhile: it counts as what was there when the first piece was written. That is enough,
-since applying is idempotent: a change that the whole one contains
-already, or one that is applied twice, ends in the same state, because a declaration replaces, a deletion of what is not
-there does nothing, and every later change is applied too. What a deletion takes along (the bindings of an exchange or a
-queue) is not written down again: it follows here as it followed then.
+It is written in two forms, both JSON: whole, at each checkpoint, and change by change in between. A start takes the
+whole one and applies the changes that came after it. The whole one is written in pieces, over several turns, and may
+contain changes that came meanwhile. That is harmless, since applying is idempotent: a declaration replaces, a deletion
+of what is not there does nothing, and every later change is applied too. What a deletion takes along (the bindings of
+an exchange or a queue) is not written again: it follows here as it followed then.
 
-Keys that are not known are passed over, so that a later version may add some. Ids become names of folders, so nothing
-but hex digits is taken for one.
+Unknown keys are passed over, so that a later version may add some. Ids become names of folders, so only hex digits are
+accepted for one.
 """
 
 from __future__ import annotations

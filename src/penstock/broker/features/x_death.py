@@ -1,11 +1,9 @@
 """x-death: what a message tells about the queues it died in, octet for octet as RabbitMQ 3.10 writes it.
 
-Owns: the headers `x-death` and `x-first-death-*`, and what else changes when a message is published to a dead-letter
-exchange: the `expiration` goes, whatever the reason was, and is noted in the entry; `CC` goes when the queue names a
-routing key; everything else stays. Each dead letter has its headers sorted by name.
-
-Life of the data: an entry is made when a message first dies in a queue for a reason. The same death again raises its
-count and brings it to the front; time, exchange and routing keys stay those of the first time.
+When a message is published to a dead-letter exchange, its `expiration` goes, whatever the reason was, and is noted in
+the entry; `CC` goes when the queue names a routing key; everything else stays. Headers of a dead letter are sorted by
+name. An entry is made when a message first dies in a queue for a reason. The same death again raises its count and
+brings it to the front; time, exchange and routing keys stay those of the first time.
 
 Invariants
 1. The first entry is the newest death. There is one entry for each queue and reason.
@@ -14,7 +12,7 @@ Invariants
 3. `x-first-death-*` are set when there is no `x-death` yet, and never afterwards.
 4. Whatever a client put into these headers, a death can be noted: what is no array is replaced, as RabbitMQ does it.
    Where RabbitMQ's queue fails (members that are no tables, counts that are no numbers) they are forgotten.
-5. The headers stay within TABLE_ITEMS_MAX fields, or nobody could read them again: the entries at the end give way.
+5. The headers stay within TABLE_ITEMS_MAX fields, or they could not be read again: the entries at the end give way.
 
 This differs from RabbitMQ: the keys of the BCC header are gone once a message was published, so dead letters do not go
 to them.

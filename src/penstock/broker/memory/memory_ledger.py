@@ -1,9 +1,8 @@
 """What everything that clients can make grow takes in memory, added up a little at a time.
 
-What it owns: those who hold something (queues with messages, connections), and what each of them held when it was
-looked at last. A look goes over a bounded number of them: first those that were touched since the last look, then those
-that were not looked at for the longest time. So a broker with few holders is added up whole at each look, and one with
-a hundred thousand costs no more; what grows is touched, and is seen at once.
+Holders are queues with messages, and connections. A look goes over a bounded number of them: first those that were
+touched since the last look, then those that were not looked at for the longest time. So a broker with few holders is
+added up whole at each look, and one with a hundred thousand costs no more; what grows is touched, and is seen at once.
 
 Invariants
   1. `total_bytes` is the sum of what was seen last of each holder.

@@ -1,7 +1,4 @@
-"""What can be wrong with a call of the console or the command line: the texts say what to do about it.
-
-They are operating errors, not a peer's: nobody's channel is closed.
-"""
+"""What can be wrong with a call of the console or the command line: the texts say what to do about it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A walk over the messages of a queue in the order of their numbers, nothing disturbed.
 
-Messages stand in three places: ready in the backing, on the shelf of a selection (ready too, as far as anybody outside
-can see), and with consumers. The walk merges them. It is bounded in messages and in bytes, and says where to go on. The
-queue must not change while somebody walks: a walk is over within a turn.
+Messages are ready in the backing, on the shelf of a selection, or with consumers. The walk merges them. It is bounded
+in messages and in bytes, and says where to go on. The queue must not change during a walk: it is over within a turn.
 """
 
 from __future__ import annotations

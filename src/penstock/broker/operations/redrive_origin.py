@@ -2,17 +2,17 @@
 
 The newest entry of `x-death` says where a message was last. A redriven message goes back as it was before it died:
 
-- Exchange, routing key and `CC` are those of the entry: consumers see what they saw the first time. Who redrives should
-  put it into `Origin.queue` and not publish it once more: the exchange would give copies to other queues too, which
-  have dealt with the message long ago.
+- Exchange, routing key and `CC` are those of the entry: consumers see what they saw the first time. The message should
+  be put into `Origin.queue` and not published once more: the exchange would give copies to other queues too, which have
+  dealt with it long ago.
 - `x-death` and `x-first-death-*` are taken off. They belong to a life that is over: with them the next death would look
   like a cycle and be dropped, and consumers that give up after so many deaths would do so at once. `x-delivery-count`
   goes for the same reason. How often a message was redriven is not hidden: `x-redriven-count` (long) is raised by one.
-- The original expiration is not restored. Most redriven messages are older than that, and somebody wants them handled:
-  they would expire again before anyone saw them. The time to live of the queue itself holds as for each message.
+- The original expiration is not restored. Most redriven messages are older than that, and would expire again before a
+  consumer saw them. The time to live of the queue itself holds as for each message.
 
 A dead letter whose newest entry is incomplete or could not be an address (clients can write `x-death`) has no origin:
-nothing is guessed. These are pure functions; they neither look whether the queue is still there nor publish.
+nothing is guessed.
 """
 
 from __future__ import annotations

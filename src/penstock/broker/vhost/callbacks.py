@@ -1,8 +1,8 @@
 """How results of I/O reach a queue: on the broker's thread, in order, and never after its end.
 
-A backing hands work to its `AsyncCallbackTo` from whatever thread it comes to know of something. The work changes the
-backing, so it is run where everything else of the queue runs; then publishers are told what has become safe. A bug in
-such work costs this queue and no other.
+A backing hands work to its `AsyncCallbackTo` from any thread. The work changes the backing, so it is run where
+everything else of the queue runs; then publishers are told what has become safe. A bug in such work costs this queue
+and no other.
 """
 
 from __future__ import annotations

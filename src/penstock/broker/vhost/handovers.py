@@ -14,7 +14,7 @@ out then.
 
 Invariants
   1. For each message exactly one of `DeadLetterSource.handed_over` and `DeadLetterSource.refused` is called, unless its
-    queue ends before.
+     queue ends before.
   2. At most `messages_max` messages with `bytes_max` bytes are on their way, one run more at most; others are turned
      away before anything was published, and their sources are told when there is room.
   3. Before a message is on its way its source notes that (`DeadLetterSource.doubt`): when it is offered again, in this

@@ -1,7 +1,7 @@
 """Which backing a queue of a vhost gets: one for all its messages, or one per priority; or rows in PostgreSQL.
 
-Backings know ids only. A durable one is named in the journal before it is opened, so that whoever reads the journal
-knows which queue it was.
+Backings know ids only. A durable one is named in the journal before it is opened, so that readers of the journal know
+which queue it was.
 """
 
 from __future__ import annotations

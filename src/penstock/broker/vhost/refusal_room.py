@@ -1,8 +1,4 @@
-"""Whether queues that refuse what does not fit have room: asked before messages are taken to be moved there.
-
-So what would be refused is not touched. Where gates are not asked at all, for messages that were let in once, the room
-is all that counts: a deduplication window knows them, and would drop them.
-"""
+"""Whether queues that refuse what does not fit have room, asked before messages are taken to be moved there."""
 
 from __future__ import annotations
 
