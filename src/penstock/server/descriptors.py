@@ -1,4 +1,4 @@
-"""How many descriptors the process may have, and who gets how many of them.
+"""How many descriptors the process may have, and how they are shared between connections and files.
 
 Every connection is a descriptor, and so is every open file of the store. The limits on connections leave enough for
 the files: a client that opens sockets until it is refused must not keep the journal from beginning a new segment.

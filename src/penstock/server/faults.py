@@ -1,7 +1,4 @@
-"""Faults on purpose, so that clients can be tested against a broker that misbehaves.
-
-Used by `penstock.testing`; a broker that was started by the command line has none.
-"""
+"""Faults on purpose, so that clients can be tested against a broker that misbehaves."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The broker on a socket: listener, connections, the timers that all of them share, start and stop.
 
-With a data folder the broker is opened in `start`, before anybody is let in, and left cleanly in `stop`, after all are
-gone. A disk that fails for good ends the server: those who wait are told that nothing is safe, and `disk_failed` is
-called so that whoever runs it can stop it.
+With a data folder the broker is opened in `start`, before a client is let in, and closed cleanly in `stop`, after all
+are gone. A disk that fails for good ends the server: waiting clients are told that nothing is safe, and `disk_failed`
+is called so that the program can stop it.
 """
 
 from __future__ import annotations

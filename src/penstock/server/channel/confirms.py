@@ -1,11 +1,7 @@
 """Publisher confirms of one channel: which publishes are settled, and how few frames say so.
 
-What it owns: the numbering of publishes since confirm.select, the runs that are still unsettled, and the settled ones
-that the client has not been told. `flush` turns those into acks: one with multiple=true for everything below the
+`flush`, at the end of the turn, turns settled publishes into acks: one with multiple=true for everything below the
 oldest unsettled publish, single ones for what lies above it, nacks one by one.
-
-Life of the data: `open_run` when a run was published, `complete`/`refuse` of its token when the queues have spoken
-(inside the publish for queues in memory, after a sync for durable ones), `flush` at the end of the turn.
 
 Invariants
   1. Each publish number is reported exactly once, as ack or as nack.

@@ -1,11 +1,9 @@
 """Delivery tags whose time has passed, about which the client may still say something.
 
-What it owns: the tags of one channel whose deliveries went back to their queues because the client did not settle them
-in time. The client may not have noticed: its ack or nack is on the way, or comes when its work is done at last. Such a
-word must neither close the channel nor touch the message, which is somebody else's by then.
-
-Life of a tag: `add` when it lapses; `discard` when the client settles it, which it may do once; or it is forgotten as
-one of the lowest when there are too many. A client that never answers makes one long range, since all its tags lapse.
+Their deliveries went back to their queues because the client did not settle them in time. The client may not have
+noticed: its ack or nack is on the way, or comes when its work is done at last. It must neither close the channel nor
+touch the message, which another consumer has by then. A client may settle such a tag once. The lowest tags are
+forgotten when there are too many ranges; a client that never answers makes one long range, since all its tags lapse.
 
 Invariants
   1. Ranges do not overlap or touch, and are in order; both lists have the same length.

@@ -1,13 +1,9 @@
 """What a channel has delivered and the client has not yet settled, by delivery tag.
 
-What it owns: stretches of consecutive tags that were delivered together, found by the first tag of each. Tags of a
-delivered run are consecutive, as are its seq_ids, so the run only keeps the difference between the two. Adding a run
-makes one stretch, and settling it as a whole costs the same for one tag and for hundreds; settling a part cuts it. Tags
-in the middle of a stretch are found through buckets of neighbouring tags.
-
-Life of the data: `add` at delivery; `take`, `take_through` at ack, nack, reject; `take_all` when the channel closes or
-recovers; `lapse` when the client was given a time and has let it pass. It may not know that yet: what it says about a
-tag that has lapsed is accepted once, and settles nothing.
+Tags of a delivered run are consecutive, as are its seq_ids, so a stretch only keeps the difference between the two.
+Adding a run makes one stretch, and settling it as a whole costs the same for one tag and for hundreds; settling a part
+cuts it. Tags in the middle of a stretch are found through buckets of neighbouring tags. What a client says about a tag
+that has lapsed is accepted once, and settles nothing.
 
 Invariants
   1. A tag is in exactly one stretch from its delivery to its settling, and in none otherwise.

@@ -1,9 +1,9 @@
 """Who may connect: how many connections there are, and how many that have not logged in, from where.
 
-A connection that does not log in costs a descriptor and nothing else, so anybody can open many. They are counted by
-address. When an address has its share, its oldest handshake makes room if it has had a second, which is more than a
-login needs; else the newcomer is refused. So idle sockets lock out nobody, not even from their own address, and a
-thousand clients that come back at once are served in the order in which they came.
+A connection that does not log in costs only a descriptor, so it is easy to open many. They are counted by address. When
+an address has its share, its oldest handshake makes room if it has had a second, which is more than a login needs; else
+the newcomer is refused. So idle sockets lock no client out, and a thousand clients that come back at once are served in
+the order in which they came.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Frames to those who handle them: connection methods, channel methods, content.
-
-One frame at a time and carefully: what comes in thousands is taken by `reader` before it gets here.
+"""Hands one frame at a time to its handler: connection methods, channel methods, content. Frames that come in thousands
+are taken by `reader` before.
 """
 
 from __future__ import annotations

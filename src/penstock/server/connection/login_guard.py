@@ -1,12 +1,10 @@
-"""Slows down whoever guesses passwords, by address and by user at an address.
+"""Slows down clients that guess passwords, by address and by user at an address.
 
-A refused login is answered at once, so a guesser is slowed before the next guess instead: the next login of the same
-user from the same address is not looked at for a while, and each one that comes meanwhile waits behind the others. An
-address that guesses over many users is slowed in all, after some free attempts. The same user at another address is
-not slowed: nobody can lock others out. A login that succeeds ends the waiting of all that are behind it, so that an
-application with one wrong password among many right ones goes on.
-
-The table is bounded. When it is full, the oldest entry goes.
+A refused login is answered at once, so a guesser is slowed before the next guess: the next login of the same user from
+the same address is not looked at for a while, and each one that comes meanwhile waits behind the others. An address
+that guesses over many users is slowed in all, after some free attempts. The same user at another address is not slowed,
+so that others cannot be locked out. A login that succeeds ends the waiting of all behind it, so that an application
+with one wrong password among many right ones goes on. When the table is full, the oldest entry goes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Uvicorn as a broker wants it: without signals, with a limit on connections and on how long they may wait.
 
-Imported only where an HTTP listener is opened: uvicorn is an extra.
-
-There is no TLS: put a proxy in front where it is needed.
+It is imported only where an HTTP listener is opened, since uvicorn is an extra. There is no TLS: put a proxy in front
+where it is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Listening and upkeep: one connection that hears of puts elsewhere, and does what somebody has to do now and then.
+"""Listening and upkeep: one connection that hears of puts elsewhere, and does the regular chores.
 
-Notifications are hints. Once a second the counts of all open queues are read, so that one that was lost costs a second;
-and the heads of queues that nobody consumes here are looked at, so that what has expired leaves.
+Notifications are hints. Once a second the counts of all open queues are read, so that a lost notification costs a
+second, and the heads of queues without consumers here are looked at, so that expired messages leave.
 """
 
 from __future__ import annotations

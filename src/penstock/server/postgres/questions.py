@@ -1,9 +1,9 @@
 """Questions to PostgreSQL that are rare: each is asked on a connection of its own, and answered later.
 
-Nobody waits on the loop. Connections are kept for the next question; there are few, and whoever finds all of them in
-use waits for one. Every question may be asked twice without harm: one whose connection had gone in the meantime is
-asked again over a new one, and one that meets a lock is asked again, a little later, until its time is over. In between
-others get at the lock who would otherwise stand behind us.
+Nothing waits on the loop. Connections are kept for the next question; there are few, and a question that finds all of
+them in use waits for one. Every question may be asked twice without harm: one whose connection had gone is asked again
+over a new one, and one that meets a lock is asked again, a little later, until its time is over, so that others get at
+the lock in between.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A commit under way: the publishes and settlements of a transaction, done in slices when there are very many.
 
 A commit is one batch of the journal, whatever its size: as long as its slices follow each other the journal gathers and
-does not write, so that a crash finds all of it or nothing. Others' confirms wait as long. Queues that take part hand
-out nothing meanwhile, and methods that ask about them wait: nobody sees half of it.
+does not write, so that a crash finds all of it or nothing. Confirms of others wait as long. Queues that take part hand
+out nothing meanwhile, and methods that ask about them wait, so that no client sees half of it.
 """
 
 from __future__ import annotations

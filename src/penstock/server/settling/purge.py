@@ -1,8 +1,8 @@
 """A queue.purge under way, in slices: it is answered behind the last one, with the count of all.
 
-The queue hands out nothing meanwhile, and methods that ask how it is wait. A queue that is deleted by what does not
-wait (its owner is gone, its last consumer has left) takes the rest along. A broker that stops finishes the purge. After
-a crash what was removed in a batch that was not synced is there again, as after any purge.
+The queue hands out nothing meanwhile, and methods that ask about it wait. A queue that is deleted meanwhile (its owner
+is gone, its last consumer has left) takes the rest along. A broker that stops finishes the purge. After a crash the
+messages of batches that were not synced are there again, as after any purge.
 """
 
 from __future__ import annotations

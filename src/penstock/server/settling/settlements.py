@@ -2,11 +2,12 @@
 
 An ack, nack or recover of many, a closed channel, a lost connection: the first slice is settled at once, the rest in
 turns of its own, a few milliseconds each, several settlements one after the other; so are commits, rollbacks and purges
-(`commit`, `rollback`, `purge`). Nobody sees the difference but by the time that it takes:
+(`commit`, `rollback`, `purge`). Clients see no difference but the time that it takes:
 
   1. The connection that asked for it is not parsed until it is over, so that what it sent behind it happens after it.
   2. A queue to which messages come back hands out nothing meanwhile: they come before those that stood behind them.
-  3. Methods that ask how a queue is, or end it, wait (`when_settled`); what ends it otherwise finishes it first.
+  3. Methods that ask about a queue, or end it, wait (`when_settled`); anything else that ends it finishes the
+     settlement first.
   4. A broker that stops finishes all of them. After a crash the rest is ready again, as everything that was delivered.
 """
 

@@ -1,8 +1,8 @@
 """Syncs small batches on the spot where the disk is quick, and has all others synced elsewhere.
 
 Handing a sync to another process and hearing of it takes two wake-ups, which on a good SSD is longer than the sync. A
-client that waits for each confirm before it publishes again feels all of it. So a batch for which nobody else's work
-would wait is synced by the loop itself, as long as the disk answers within a fraction of a millisecond.
+client that waits for each confirm before it publishes again feels all of it. So a batch for which no other work would
+wait is synced by the loop itself, as long as the disk answers within a fraction of a millisecond.
 
 The disk shows that it is quick where a slow one costs the loop nothing: small batches are handed over, and timed, until
 one of them is answered soon. The first sync on the spot that takes long begins this anew, behind a pause that doubles

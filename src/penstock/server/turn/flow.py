@@ -5,8 +5,9 @@ consumers are behind is not read for a while: until they have caught up, or unti
 messages at a good pace anyway (then a backlog is what the publisher wants, and the memory alarm is the limit).
 
 A disk that is slower than the publishers has the same effect: while a sync is under way, or while the machine has no
-descriptor for another file, the next batch gathers in memory. Who publishes while much is gathered is not read until
-the batch is written. Acks, gets and everything else goes on, up to a second mark at which no connection is read.
+descriptor for another file, the next batch gathers in memory. A connection that publishes while much is gathered is not
+read until the batch is written. Acks, gets and everything else goes on, up to a second mark at which no connection is
+read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Connections that have sent more than is handled in one go: they take turns with the rest of it.
 
 A read brings up to some hundred kilobytes, and so thousands of methods. Each connection handles what it can in
-`limits.PARSE_TURN_S` and is then not read until its turn has come, behind everybody whose data has arrived meanwhile.
-All turns of one iteration of the loop together take about as long.
+`limits.PARSE_TURN_S` and is then not read until its turn has come, behind all connections whose data has arrived
+meanwhile. All turns of one iteration of the loop together take about as long.
 """
 
 from __future__ import annotations

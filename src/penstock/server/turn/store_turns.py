@@ -1,8 +1,8 @@
 """The store's share of the event loop: a commit in each turn, work in the background, and a clock when all is quiet.
 
-The journal is written at the end of a turn. Rows that somebody waits for are written at once; others may wait a little
-for company, and a timer sees to it that they do not wait for ever. Checkpoints and the like are cut into slices, which
-follow turns while there is traffic and come by themselves when there is none.
+The journal is written at the end of a turn. Rows for which a waiter waits are written at once; others may wait a little
+for company, up to a timer. Checkpoints and the like are cut into slices, which follow turns while there is traffic and
+come by themselves when there is none.
 """
 
 from __future__ import annotations
