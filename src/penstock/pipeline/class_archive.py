@@ -1,8 +1,8 @@
 """Spark's classes in one file that a JVM maps instead of reading them out of jars, so that Spark starts sooner.
 
-Owns the place of that file, an archive as Java makes it (class data sharing), in this user's cache: one for each Java
-and Spark. A session names it to its JVM, which compares it with itself and with each jar, and goes on without it when
-anything differs. So a file that is out of date costs nothing but the time that it would have saved.
+The file is an archive as Java makes it (class data sharing), in this user's cache: one for each Java and Spark. A
+session names it to its JVM, which compares it with itself and with each jar, and goes on without it when anything
+differs. So a file that is out of date costs nothing but the time that it would have saved.
 """
 
 from __future__ import annotations

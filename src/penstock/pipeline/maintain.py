@@ -1,13 +1,9 @@
-"""`penstock pipeline maintain`: few files instead of many, nothing older than asked for, nothing that nobody needs.
+"""`penstock pipeline maintain`: compacts tables, and removes what is too old or no longer needed. It needs no Spark.
 
-For each table, in this order: retention, which takes away whole files; compaction; vacuum. Then the open lives that
+For each table, in this order: retention, which removes whole files; compaction; vacuum. Then the open lives that
 earlier versions of `refine` had written. It may run beside the other jobs. Where one of them is faster, a table stays
-as it is until the next time.
-
-Events that `refine` has not seen yet are never removed, however old they are; in a lake that was never refined, age
-decides alone.
-
-It needs no Spark.
+as it is until the next time. Events that `refine` has not seen yet are never removed, however old they are; in a lake
+that was never refined, age decides alone.
 """
 
 from __future__ import annotations

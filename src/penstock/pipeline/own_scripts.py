@@ -1,7 +1,7 @@
-"""Small programs and files that are made for this user and can be made again, in a folder that nobody else can change.
+"""Small programs and files that are made for this user in a folder that only this user can change.
 
-Owns the folder: XDG_CACHE_HOME/penstock, or one below the temporary folder where there is no home to write to. What is
-in it will be run, so a folder that others made is refused.
+The folder is XDG_CACHE_HOME/penstock, or one below the temporary folder where there is no home to write to. What is in
+it will be run, so a folder that others made is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`penstock pipeline run`: archive all the time, refine and report now and then, in one Spark session.
 
-What stands beside a broker on one machine (`make run`). Archiving has this thread, the other two follow it on one of
-their own. A refinement or report that fails is told and tried again; when archiving fails, that is the end.
+It stands beside a broker on one machine (`make run`). Archiving has this thread, the other two follow it on one of
+their own. A refinement or report that fails is logged and tried again; when archiving fails, that is the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Spark session as the jobs and the tests need it.
 
-Owns what has to be right before Spark starts: Java, which Python its workers run, which address it listens on, and that
-its workers find this package. Everything can be set otherwise by `config`, which has the last word.
+It sets what has to be right before Spark starts: Java, which Python its workers run, which address it listens on, and
+that its workers find this package. `config` can set everything otherwise.
 
 A local session listens on the loopback interface alone; Spark by itself takes the first one that others can reach. So
 does the driver of a cluster whose master is on this machine's loopback interface.

@@ -1,8 +1,8 @@
 """Which bytes of the log to read: ranges that tasks can read alone, cut at the marks of the segments' indexes.
 
-The ranges of a plan follow each other and cover [from_lsn, to_lsn), LSNs that are lost on disk included: whoever reads
-the range in which a loss begins reports it. Only what the request cannot match is left out. Byte positions are a hint,
-LSNs decide: an event belongs to the range that has its LSN.
+The ranges of a plan follow each other and cover [from_lsn, to_lsn), LSNs that are lost on disk included: the range in
+which a loss begins reports it. Only what the request cannot match is left out. Byte positions are a hint, LSNs decide:
+an event belongs to the range that has its LSN.
 """
 
 from __future__ import annotations

@@ -2,15 +2,14 @@
 
 Executors have written the files; a transaction moves them out of `_pending` and names them in the table's log, together
 with (application, version). The log entry is one file that is created once, so a transaction is there or is not. It is
-synced afterwards, which `deltalake` does not do: whoever hears that it is there may forget the rows.
+synced afterwards, which `deltalake` does not do, so that the caller may forget the rows.
 
 `deltalake` lets two writers remove the same file, and would then have the rows of both. So a transaction that removes
 files also counts up the version of an application of its own, `penstock-rewrites`: two that counted from the same
 number are in conflict, and the second is refused.
 
-No deletion vectors and no renamed columns: whoever reads the files that the log names reads the table.
-
-A crash leaves files that were moved but not named. `vacuum` removes them.
+There are no deletion vectors and no renamed columns: the files that the log names are the table. A crash leaves files
+that were moved but not named. `vacuum` removes them.
 """
 
 from __future__ import annotations

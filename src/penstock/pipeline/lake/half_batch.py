@@ -1,9 +1,9 @@
 """A batch that is in poison and not in bronze: what a crash between the two commits leaves.
 
-As long as Spark's checkpoint is there, Spark repeats the batch, and bronze takes it. Whoever begins a new checkpoint
-begins behind the last event of the lake; behind that of poison, the events of bronze in that batch would be lost. So
-a batch with rows for poison is noted before its commits, in `_penstock/half_batch.json`, and `undo` takes the half of
-it away again: the new checkpoint reads it once more.
+As long as Spark's checkpoint is there, Spark repeats the batch, and bronze takes it. A new checkpoint begins behind the
+last event of the lake; behind that of poison, the events of bronze in that batch would be lost. So a batch with rows
+for poison is noted before its commits, in `_penstock/half_batch.json`, and `undo` removes the half of it again: the new
+checkpoint reads it once more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table of plain Parquet files: whoever can read a folder can read it.
+"""A table of plain Parquet files, which every program that reads a folder of Parquet can read.
 
     <table>/part-<transaction>-<index>.parquet      the rows
     <table>/_pending/                               files that no transaction names
@@ -8,7 +8,7 @@
 
 A transaction is decided when its intent is on disk. What follows is the same each time it is done: files that go are
 moved to `removed`, files that come are moved to names made of the transaction's number, the manifest is replaced, the
-intent is removed. Whoever next opens the table after a crash finishes what the intent says.
+intent is removed. After a crash the next opening of the table finishes what the intent says.
 
 Invariants
   1. Without an intent, the `*.parquet` in the folder are exactly those that the manifest names.

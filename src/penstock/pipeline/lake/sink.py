@@ -6,7 +6,7 @@ table that has it already leaves it. So a crash between the two commits is harml
 batch, bronze takes it. A batch that has the number of another one, and more rows, is refused: Spark's checkpoint is not
 that of this lake any more.
 
-A batch that fails leaves files that nobody names; `vacuum` removes them.
+A batch that fails leaves files that no transaction names; `vacuum` removes them.
 
 Options: `lake` (its folder), `format` (of a lake that is not there yet), `application` (the query's id unless given).
 Rows may be ranges of a log, too (the source's view `ranges`): with `source`, and `user`, `password`, `bodies` and

@@ -1,7 +1,6 @@
 """How a task tells the driver which files it has written.
 
-The driver gets a few texts, never the data. The files of tasks that fail or are repeated are in nobody's answer, so no
-transaction names them.
+The driver gets a few texts, never the data. No transaction names the files of tasks that failed or were repeated.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Parquet files that no transaction names yet.
 
 Executors write here: zstd, into the folder `_pending` of the table, under names that are new each time. So two attempts
-at the same task never touch the same file, and whoever reads the table does not see them: Spark, pyarrow and DuckDB
-pass over what begins with an underscore or does not end in `.parquet`. A transaction moves them to their place
-(`LakeTable.append`).
-
-A crash leaves files in `_pending`, whole or torn, that nobody will name; `vacuum` removes them.
+at the same task never touch the same file, and readers do not see them: Spark, pyarrow and DuckDB pass over what begins
+with an underscore or does not end in `.parquet`. A transaction moves them to their place (`LakeTable.append`). A crash
+leaves files in `_pending`, whole or torn; `vacuum` removes them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The counters of queues in PostgreSQL, beside the rows that they count.
 
-Everything is read in one snapshot, so that whoever works meanwhile makes no difference. Corrects nothing: that is
-`SELECT penstock.update_queue_counts()`, which `repair` calls.
+Everything is read in one snapshot, so that programs that work meanwhile make no difference. `repair` calls `SELECT
+penstock.update_queue_counts()`.
 """
 
 from __future__ import annotations

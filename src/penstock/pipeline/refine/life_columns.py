@@ -1,6 +1,6 @@
 """The columns of silver (lives that have ended) and of the open lives that wait for their ending.
 
-A column, once released, keeps its name and its type. What it does not do: compute anything.
+A column, once released, keeps its name and its type.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Everything in a row can be merged with the rows of other minutes: counts and `bu
 key, sketches have merge functions in Spark (kll_merge_agg_bigint, hll_union_agg). Rates, percentiles, utilisation and
 the number of consumers follow from those.
 
-A column, once released, keeps its name and its type. What it does not do: compute anything.
+A column, once released, keeps its name and its type.
 """
 
 from __future__ import annotations
