@@ -1,7 +1,4 @@
-"""Arguments of sessions, producers and consumers: what is accepted, and what is said about the rest.
-
-Pure functions, used by both faces. Nothing here knows a driver.
-"""
+"""Arguments of sessions, producers and consumers: what is accepted, and what is said about the rest."""
 
 from __future__ import annotations
 

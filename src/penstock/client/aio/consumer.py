@@ -1,8 +1,4 @@
-"""A consumer: reserves messages of one queue, and says what becomes of them.
-
-Checks arguments, keeps deadlines, and raises where a message is not this consumer's. Made by
-`AsyncSession.consumer_for`.
-"""
+"""A consumer: reserves messages of one queue, and says what becomes of them."""
 
 from __future__ import annotations
 

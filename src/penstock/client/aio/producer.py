@@ -1,7 +1,4 @@
-"""A producer: puts messages onto one queue.
-
-Checks arguments and turns them into what a driver takes. Made by `AsyncSession.producer_for`.
-"""
+"""A producer: puts messages onto one queue."""
 
 from __future__ import annotations
 

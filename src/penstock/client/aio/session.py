@@ -1,6 +1,5 @@
 """A session: one URL, its queues, and the producers and consumers made from it.
 
-Owns the driver and everything that was made through it. Checks arguments; moving messages is the driver's work.
 The connection is made at the first use. Closing a session closes its producers and consumers.
 """
 

@@ -1,8 +1,7 @@
 """One channel: calls in flight, confirms owed, messages that have come.
 
-Owns the numbers of its publishes and the order of its calls: AMQP answers the calls of a channel in the order they were
-made. Whoever calls gets an `Answer` and waits for it. Life: from `Connection.open_channel` until either side closes it;
-then `failure` says why, and everything that was waiting has it as its error. Does not know what messages mean.
+AMQP answers the calls of a channel in the order in which they were made. A call returns an `Answer` to wait for. When
+either side has closed the channel, `failure` says why, and everything that was waiting has it as its error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """One connection, from the protocol header to its end, without a socket.
 
-Feed it what arrives; `take_outgoing` is what to send. Life: greeting -> tuned -> open -> failed, and a failed one is
-never used again. `failure` says why, and whoever waits on one of its channels gets the same.
+Feed it what arrives; `take_outgoing` is what to send. A connection is greeting, tuned, open, then failed, and a failed
+one is never used again. `failure` says why, and all calls that wait on its channels get the same.
 
-Whatever a broker sends, `feed` does not raise: what is no AMQP fails the connection with a text that says what it was.
-Threads may use a connection and its channels together; nobody waits for anything within its lock.
+Whatever a broker sends, `feed` does not raise: bytes that are not AMQP fail the connection with a text that says what
+they were. Threads may use a connection and its channels together; nothing blocks within its lock.
 """
 
 from __future__ import annotations

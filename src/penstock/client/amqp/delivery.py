@@ -1,7 +1,6 @@
 """A message as the broker sent it, and the putting together of one from its frames.
 
-A message is a method, a header and as many bytes of body as the header says. It is checked at the header, before any of
-the body is kept, that it is not too large.
+The header says how large the body is, so a message that is too large is refused before any of its body is kept.
 """
 
 from __future__ import annotations

@@ -5,10 +5,8 @@ AMQP has no place for some of them, so they travel in headers:
     x-penstock-deliveries   how often the message was handed out before this copy of it was made
     x-penstock-note         why it came back or was buried
     x-penstock-ready-at     when it was to be ready, in milliseconds since 1970
-    x-penstock-expires-at   when nobody wants it any more, likewise; for messages that waited, as a broker forgets the
-                            `expiration` of a message that it dead-letters
-
-Nothing here is sent or kept.
+    x-penstock-expires-at   when it expires, likewise; for messages that waited, as a broker forgets the `expiration`
+                            of a message that it dead-letters
 """
 
 from __future__ import annotations

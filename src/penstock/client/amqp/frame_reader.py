@@ -1,8 +1,4 @@
-"""Frames from bytes that arrive in any pieces.
-
-Holds what is not a whole frame yet: less than one frame of the size that was agreed on, and the bytes of the last read.
-Does not look into frames.
-"""
+"""Frames from bytes that arrive in any pieces."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ put, finalize, bury, kick and a delayed requeue return after the sync. A reserva
 consumer, or with the process. What comes back goes to its own place; how often it was handed out, and why it came back,
 is remembered here and ends with the process.
 
-There is no loop and no thread. Each call takes the lock, does what has come due in the meantime (expiries, messages
-that were held, leases, consumers that were forgotten), does its work, writes the journal, and wakes whoever waits on a
-queue that has something ready. Who waits does so outside, and looks again when something comes due.
+There is no loop and no thread. Each call takes the lock, does what has come due in the meantime (expiries, held
+messages, leases, consumers that were forgotten), does its work, writes the journal, and wakes the callers that wait on
+a queue with something ready. Waiting happens outside.
 
-Whatever goes wrong in the middle of a call leaves RAM and folder apart. Then the engine is given up as a crash would
-do it: nothing more is written, and the next call opens the folder anew and finds what was synced.
+An error in the middle of a call may leave RAM and folder different. Then the engine is given up as a crash would do it:
+nothing more is written, and the next call opens the folder anew and finds what was synced.
 """
 
 from __future__ import annotations

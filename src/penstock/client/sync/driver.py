@@ -10,12 +10,13 @@ Life of a message: put -> ready (or scheduled, then ready) -> reserve -> reserve
 Promises
   1. `put` returns when the message is as safe as the other side makes it (COMMIT, confirm, sync). If it raises, the
      message may be there all the same: the commit or confirm may have been lost on the way.
-  2. A reserved message is given to nobody else until it is requeued, its consumer is gone, or its lease has run out.
+  2. A reserved message is given to no other consumer until it is requeued, its consumer is gone, or its lease has run
+     out.
   3. `finalize`, `requeue`, `bury`, `touch` answer with the ids that were this consumer's; others are left out.
   4. `reserve` waits until its deadline, not until its first disappointment. A deadline is a value of the driver's
      monotonic clock; `math.inf` = for ever. With a deadline in the past it looks once.
-  5. A lost connection raises `ConnectionLost`; the next call tries to connect again. What was reserved may be somebody
-     else's by then.
+  5. A lost connection raises `ConnectionLost`; the next call tries to connect again. Another consumer may have what was
+     reserved by then.
   6. Closing twice is harmless; using what was closed raises `Closed`.
 
 This file and its siblings are the source of both faces: tools/unasync.py writes `client/sync` from them.

@@ -1,7 +1,7 @@
-"""The session's way to its broker: a connection at a time, and what everybody shares on it.
+"""The session's way to its broker: one connection at a time, with a channel for declarations and one for publishing.
 
-Owns the connection, a channel for declarations, one for publishing, and the memory of what was declared through them. A
-lost connection takes all of that with it; the next call makes a new one. Consumers have channels of their own.
+A lost connection takes with it what is known to be declared; the next call makes a new one. Consumers have channels of
+their own.
 """
 
 from __future__ import annotations

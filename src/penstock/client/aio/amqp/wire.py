@@ -1,11 +1,11 @@
 """One connection to a broker: the socket, and the protocol that is spoken through it.
 
-Life: `connect`, then calls, until it is lost or closed. A lost one stays lost; `amqp.link` makes the next.
+A lost connection stays lost; `amqp.link` makes the next.
 
-Whoever waits reads. So heartbeats (`?heartbeat=…`, off unless asked for) are sent and expected while somebody waits for
-something, and not while the caller is busy elsewhere: who works longer than the broker's patience without calling
-anything is cut off, and hears `ConnectionLost` at the next call. Without them the system's TCP keepalive notices a
-broker that is gone without a word, and a busy caller is left alone.
+The caller that waits does the reading. So heartbeats (`?heartbeat=…`, off unless asked for) are sent and expected while
+a caller waits for something, and not while it is busy elsewhere: a caller that works longer than the broker's patience
+without calling anything is cut off, and gets `ConnectionLost` at the next call. Without heartbeats the system's TCP
+keepalive notices a broker that is gone without a word, and a busy caller is left alone.
 """
 
 from __future__ import annotations

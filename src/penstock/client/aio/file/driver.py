@@ -1,8 +1,4 @@
-"""The driver for file://: sessions on a folder of this machine, without a server.
-
-Calls go straight to the engine (`client/engine`), which is synchronous and does not wait; waiting is done here and in
-`file.members`.
-"""
+"""The driver for file://: sessions on a folder of this machine, without a server."""
 
 from __future__ import annotations
 

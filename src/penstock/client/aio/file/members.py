@@ -1,6 +1,6 @@
 """Producers and consumers of a session over file://.
 
-Each is known to the engine by a number. One that nobody holds any more is taken for closed: what it had reserved goes
+Each is known to the engine by a number. An object that is garbage collected counts as closed: what it had reserved goes
 back. When the engine was given up and opened anew, they attach again, and what was reserved is not theirs any more.
 """
 

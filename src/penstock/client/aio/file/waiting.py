@@ -2,7 +2,7 @@
 """How this face of file:// calls the engine and waits for it. `client/sync/file/waiting.py` is the other one.
 
 The engine blocks for as long as a sync takes, so it is called on a thread of the loop's pool. It never waits longer
-than that: who waits for a message does so on the loop, and is woken.
+than that: waiting for a message happens on the loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sessions over PostgreSQL: the queues are tables, and every verb is a function of penstock's schema (`penstock.pg`).
 
-Owns the session's connection, which producers share, and one that listens to the channels of several
-consumers while somebody waits for all of them. Consumers have their own connections.
+Producers share the session's connection. Another one listens to the channels of several consumers while a caller waits
+for all of them. Consumers have their own connections.
 """
 
 from __future__ import annotations

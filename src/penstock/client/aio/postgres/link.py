@@ -1,7 +1,7 @@
 """One connection to PostgreSQL: made when its owner asks, given up when it is broken.
 
-Owns the connection, and the translation of what psycopg complains about. It never connects by itself: who owns it
-has to attach anew on a new connection, and tells them apart by `generation`.
+It never connects by itself: its owner has to attach anew on a new connection, and tells connections apart by
+`generation`.
 """
 
 from __future__ import annotations
