@@ -6,8 +6,9 @@
 #   make PYTHON=python3.13 test        another Python, 3.11 or newer (remove .venv to change it later)
 
 PYTHON ?= python3
-# Tests wait much, for brokers and for Spark to start: one process more than there are cores.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+# Tests wait much, for brokers and for Spark to start: two processes more than there are cores.
+WORKERS ?= $(shell expr $(CORES) + 2)
 FUZZ_SECONDS ?= 300
 CYCLES ?= 30
 SEEDS ?= 2000
@@ -18,7 +19,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 # Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker.
-PYTEST := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p tests.not_run
+PYTEST := $(PY) -m pytest --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p tests.not_run
 
 # Of the tests, with an archive of Spark's classes.
 CACHE := XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
@@ -38,7 +39,7 @@ run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672, its pipeline besid
 	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 --http-port 15672 --pipeline $(ARGS)
 
 test: $(VENV)/spark.stamp ## Run every test, the slow ones too; say at the end what could not run here
-	$(CACHE) $(PYTEST) $(ARGS)
+	$(CACHE) $(PYTEST) -n $(WORKERS) $(ARGS)
 
 check: static unit ## What to run before each commit: lint, types, tidy, fast tests (about a minute)
 
@@ -58,8 +59,9 @@ generated: $(VENV)/dev.stamp
 tidy: $(VENV)/dev.stamp
 	$(PY) -m pytest -q tests/test_import_direction.py tests/test_tidy.py
 
+# These do not wait.
 unit: $(VENV)/dev.stamp
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -q -m "not slow" tests/unit tests/contract tests/property tests/mutants $(ARGS)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -n $(CORES) -q -m "not slow" tests/unit tests/contract tests/property tests/mutants $(ARGS)
 
 bench: $(VENV)/dev.stamp ## Measure against rabbitmq-server; tables and plots go to benches/results
 	$(PY) -m benches $(ARGS)
