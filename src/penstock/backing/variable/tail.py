@@ -76,7 +76,10 @@ class Tail:
         heavy = described * count if described > SMALL_PROPERTIES_BYTES else 0
         if not self._homes.is_large(envelope, largest):
             if persistent:
-                self._append_journaled(first, envelope, bodies, entries, props, size_each, size, delivered, heavy)
+                entry = self._journal.publish(
+                    self._queue_no, first, envelope, bodies, -1 if props is None else props.expiry_ms
+                )
+                self._append_journaled(first, entries, props, size_each, size, entry, delivered, heavy)
             else:
                 self._append(first, entries, props, size_each, size, places.QUEUE_STORE, delivered, heavy)
         elif size_each >= 0:
@@ -108,7 +111,9 @@ class Tail:
             size_each = sizes[0] - 1 if size == (sizes[0] - 1) * count and min(sizes) == sizes[0] else -1
             heavy = large_properties_bytes(listed) if largest > SMALL_PROPERTIES_BYTES else 0
             if any_persistent:
-                self._append_journaled_entries(first, entries, listed, size_each, size, heavy)
+                # The sequence as it came, not the copy: the journal tells a fan-out by it.
+                entry_no = self._journal.publish_entries(self._queue_no, first, entries)
+                self._append_journaled(first, listed, None, size_each, size, entry_no, False, heavy)
             else:
                 self._append(first, listed, None, size_each, size, places.QUEUE_STORE, False, heavy)
         return any_persistent
@@ -147,31 +152,6 @@ class Tail:
     def _append_journaled(
         self,
         first: int,
-        envelope: Envelope,
-        bodies: Sequence[bytes],
-        entries: list[Entry],
-        props: MessageProps | None,
-        size_each: int,
-        size: int,
-        delivered: bool,
-        heavy: int,
-    ) -> None:
-        """Small persistent messages of one envelope."""
-        expiry_ms = -1 if props is None else props.expiry_ms
-        entry = self._journal.publish(self._queue_no, first, envelope, bodies, expiry_ms)
-        self._put_journaled(first, entries, props, size_each, size, entry, delivered, heavy)
-
-    def _append_journaled_entries(
-        self, first: int, entries: Sequence[Entry], listed: list[Entry], size_each: int, size: int, heavy: int
-    ) -> None:
-        """Small persistent messages that differ in their envelopes."""
-        # The sequence as it came, not the copy: the journal tells a fan-out by it.
-        entry = self._journal.publish_entries(self._queue_no, first, entries)
-        self._put_journaled(first, listed, None, size_each, size, entry, False, heavy)
-
-    def _put_journaled(
-        self,
-        first: int,
         entries: list[Entry],
         props: MessageProps | None,
         size_each: int,
@@ -180,6 +160,7 @@ class Tail:
         delivered: bool,
         heavy: int,
     ) -> None:
+        """Small persistent messages that are in the journal's open batch, from an entry on."""
         count = len(entries)
         zones = self._zones
         place = self._journal.place
@@ -261,7 +242,9 @@ class Tail:
         if self._homes.is_large(envelope, size):
             self._append_large(seq_id, [entry], props, size, size, persistent, delivered, heavy)
         elif persistent:
-            self._append_journaled(seq_id, envelope, [body], [entry], props, size, size, delivered, heavy)
+            expiry_ms = -1 if props is None else props.expiry_ms
+            entry_no = self._journal.publish(self._queue_no, seq_id, envelope, [body], expiry_ms)
+            self._append_journaled(seq_id, [entry], props, size, size, entry_no, delivered, heavy)
         else:
             self._append(seq_id, [entry], props, size, size, places.QUEUE_STORE, delivered, heavy)
 

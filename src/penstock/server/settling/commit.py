@@ -11,16 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock import limits
 from penstock.call_all import call_all
-from penstock.clock import Clock
 from penstock.errors import precondition_failed
 from penstock.message import ConfirmToken
 from penstock.queues.queue import Queue
-from penstock.queues.settling import Settling
 from penstock.server.channel.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.channel.unacked import Span
 from penstock.server.connection.awaited_answer import AwaitedAnswer
+from penstock.server.settling.sliced import Sliced
 from penstock.server.settling.span_slices import SpanSlices
 from penstock.server.settling.transaction import ACK, TxEntries, TxPublish
 from penstock.wire import methods
@@ -92,10 +90,11 @@ class AwaitedPut(ConfirmToken):
             self._outcome.answered(is_safe)
 
 
-class Commit(Settling):
+class Commit(Sliced):
     """One tx.commit."""
 
     def __init__(self, channel: Channel, publishes: list[TxPublish], settled: list[tuple[list[Span], int]]) -> None:
+        super().__init__()
         self._channel = channel
         self._connection = channel.connection
         # Its own: the channel may be closed before the last slice.
@@ -112,7 +111,6 @@ class Commit(Settling):
         self._journal = None if node is None else node.journal
         self._first_lsn = 0 if self._journal is None else self._journal.next_lsn
         self._queues: list[Queue] = []
-        self._when_over: list[Callable[[], None]] = []
 
     def is_over(self) -> bool:
         return not self._publishes and not self._settled and self._spans.is_over()
@@ -127,40 +125,23 @@ class Commit(Settling):
             self._journal.hold()
         self._connection.settling_begun()
 
-    def settle_some(self, clock: Clock) -> None:
-        """Do a slice of it: at least one run."""
-        until_s = clock.monotonic_s() + limits.SETTLE_TURN_S
-        while not self.is_over():
-            self._do_next()
-            if clock.monotonic_s() >= until_s:
-                break
-
-    def finish(self) -> None:
-        while not self.is_over():
-            self._do_next()
-        self.end()
-
     def end(self) -> None:
         """Everything is done: answer when it is safe."""
         if self._is_ended:
             return
         self._is_ended = True
         queues, self._queues = self._queues, []
-        when_over, self._when_over = self._when_over, []
         calls: list[Callable[[], None]] = [partial(queue.settling_over, self, True) for queue in queues]
         if queues and self._journal is not None:
             calls.append(self._journal.release)
         calls.append(self._answer)
         if queues:
             calls.append(self._connection.settling_over)
-        call_all([*calls, *when_over])
-
-    def when_over(self, call: Callable[[], None]) -> None:
-        self._when_over.append(call)
+        call_all([*calls, *self.take_calls()])
 
     # --- what is done ---------------------------------------------------------------------------------
 
-    def _do_next(self) -> None:
+    def do_next(self) -> int:
         try:
             if self._publishes:
                 publish = self._publishes.pop()
@@ -177,8 +158,9 @@ class Commit(Settling):
             else:
                 self._channel.settle_slice([self._spans.take()], self._spans.how)
         except Exception:
-            # A bug costs the connection its life. The rest is done, as it was before the client sent its commit.
+            # The rest is done, as it was before the client sent its commit.
             self._connection.failed()
+        return 0
 
     def _publish_entries(self, publish: TxEntries) -> None:
         queues = [queue for queue in publish.queues if not queue.deleted]

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.call_all import call_all
-from penstock.clock import Clock
 from penstock.errors import not_found
 from penstock.queues.purging import Purging
 from penstock.queues.queue import Queue
-from penstock.queues.settling import Settling
+from penstock.server.settling.sliced import Sliced
 from penstock.wire import methods
 
 if TYPE_CHECKING:
     from penstock.server.channel.channel import Channel
 
 
-class Purge(Settling):
+class Purge(Sliced):
     """One queue.purge."""
 
     def __init__(self, channel: Channel, queue: Queue, purging: Purging, answer: Callable[[int], None]) -> None:
+        super().__init__()
         self._channel = channel
         self._connection = channel.connection
         self._queue = queue
@@ -38,7 +38,6 @@ class Purge(Settling):
         self._is_failed = False
         self._is_begun = False
         self._is_ended = False
-        self._when_over: list[Callable[[], None]] = []
 
     def is_over(self) -> bool:
         return self._is_over
@@ -47,19 +46,6 @@ class Purge(Settling):
         self._is_begun = True
         self._queue.settling_begun(self, True)
         self._connection.settling_begun()
-
-    def settle_some(self, clock: Clock) -> None:
-        """Remove a slice: at least some messages, and no more than a turn has time for."""
-        until_s = clock.monotonic_s() + limits.SETTLE_TURN_S
-        while not self._is_over:
-            self._purge_next()
-            if clock.monotonic_s() >= until_s:
-                break
-
-    def finish(self) -> None:
-        while not self._is_over:
-            self._purge_next()
-        self.end()
 
     def leave(self) -> None:
         if not self._is_over:
@@ -79,13 +65,9 @@ class Purge(Settling):
             self._is_begun = False
             calls.append(partial(self._queue.settling_over, self, True))
             calls.append(self._connection.settling_over)
-        when_over, self._when_over = self._when_over, []
-        call_all([*calls, *when_over])
+        call_all([*calls, *self.take_calls()])
 
-    def when_over(self, call: Callable[[], None]) -> None:
-        self._when_over.append(call)
-
-    def _purge_next(self) -> None:
+    def do_next(self) -> int:
         try:
             purged = self._purging.purge_some(limits.PURGE_AT_ONCE)
             self._purged += purged
@@ -94,6 +76,7 @@ class Purge(Settling):
             # As where a purge at once meets it. What is gone is gone.
             self._is_over = self._is_failed = True
             self._connection.failed_with(error)
+        return 0
 
     def _crashed(self) -> None:
         error = not_found(f"{self._queue.describe()} has crashed and failed to restart")

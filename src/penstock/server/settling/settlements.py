@@ -19,22 +19,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock import limits
 from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
-from penstock.queues.settling import Settling
 from penstock.server.channel.unacked import Span, Unacked
+from penstock.server.settling.sliced import Sliced
 from penstock.server.settling.span_slices import SpanSlices
 from penstock.server.settling.transaction import REQUEUE
 
 if TYPE_CHECKING:
     from penstock.server.channel.channel import Channel
     from penstock.server.connection.connection import Connection
-    from penstock.server.settling.commit import Commit
-    from penstock.server.settling.purge import Purge
-    from penstock.server.settling.rollback import Rollback
 
 # Of a method that names a queue.
 Handler = Callable[["Channel", Any], None]
@@ -45,56 +41,36 @@ SETTLING = "settling"
 WAITING = "waiting"
 
 
-class Settlement(Settling):
+class Settlement(Sliced):
     """Deliveries that one client has settled together, or has left behind."""
 
     def __init__(self, connection: Connection, channel: Channel | None, spans: SpanSlices) -> None:
         """Without a channel they were left behind: they go back, and nobody's credit is counted."""
+        super().__init__()
         self._connection = connection
         self._channel = channel
         self._spans = spans
         self._how = spans.how
         self._queues: list[Queue] = []
-        self._when_over: list[Callable[[], None]] = []
 
     def is_over(self) -> bool:
         return self._spans.is_over()
 
     def begin(self) -> None:
-        """It takes more than one turn: who could tell is told."""
         self._queues = list(self._spans.queues())
         for queue in self._queues:
             queue.settling_begun(self, self._how == REQUEUE)
         self._connection.settling_begun()
 
-    def settle_some(self, clock: Clock) -> None:
-        """Settle a slice: at least one span, and no more than a turn has time for."""
-        until_s = clock.monotonic_s() + limits.SETTLE_TURN_S
-        count = 0
-        while not self.is_over() and count < limits.SETTLE_MESSAGES_MAX:
-            count += self._settle_next()
-            if clock.monotonic_s() >= until_s:
-                break
-
-    def finish(self) -> None:
-        while not self.is_over():
-            self._settle_next()
-        self.end()
-
     def end(self) -> None:
-        """Behind the last span."""
         queues, self._queues = self._queues, []
         if not queues:
             return
         returns = self._how == REQUEUE
-        when_over, self._when_over = self._when_over, []
         over = [partial(queue.settling_over, self, returns) for queue in queues]
-        call_all([*over, self._connection.settling_over, *when_over])
+        call_all([*over, self._connection.settling_over, *self.take_calls()])
 
-    def when_over(self, call: Callable[[], None]) -> None:
-        self._when_over.append(call)
-
-    def _settle_next(self) -> int:
+    def do_next(self) -> int:
         run, first_seq_id, count = span = self._spans.take()
         try:
             if self._channel is None:
@@ -102,7 +78,7 @@ class Settlement(Settling):
             else:
                 self._channel.settle_slice([span], self._how)
         except Exception:
-            # A bug costs the connection its life; the rest of its deliveries go back like all others that it had.
+            # The rest of its deliveries go back like all others that it had.
             self._give_up()
         return count
 
@@ -124,7 +100,7 @@ class Settlements:
         self._loop = loop
         self._clock = clock
         # In the order of their turn.
-        self._waiting: deque[Settlement | Commit | Rollback | Purge] = deque()
+        self._waiting: deque[Sliced] = deque()
 
     def settle(self, channel: Channel, spans: list[Span], how: int) -> None:
         """Settle what a client has said something about."""
@@ -136,9 +112,9 @@ class Settlements:
         if not spans.is_over():
             self.begin(Settlement(connection, None, spans))
 
-    def begin(self, settlement: Settlement | Commit | Rollback | Purge) -> None:
+    def begin(self, settlement: Sliced) -> None:
         """Do the first slice now, and the others in turns to come."""
-        settlement.settle_some(self._clock)
+        settlement.do_some(self._clock)
         if settlement.is_over():
             settlement.end()
             return
@@ -151,7 +127,7 @@ class Settlements:
         if not self._waiting:
             return
         settlement = self._waiting.popleft()
-        settlement.settle_some(self._clock)
+        settlement.do_some(self._clock)
         if not settlement.is_over():
             self._waiting.append(settlement)
         if self._waiting:
