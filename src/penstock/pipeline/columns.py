@@ -15,6 +15,26 @@ TIME: Final = pa.timestamp("us", tz="UTC")
 EXPIRES_MS_MAX: Final = 253_402_300_799_999
 HEADERS: Final = pa.map_(pa.string(), pa.string())
 
+# Of a message as it was published.
+_CONTENT: Final = [
+    pa.field("exchange", pa.string()),
+    pa.field("routing_key", pa.string()),
+    pa.field("persistent", pa.bool_()),
+    pa.field("priority", pa.int16()),
+    pa.field("expires", TIME),
+    # Payload bytes.
+    pa.field("size", pa.int64()),
+    pa.field("message_id", pa.string()),
+    pa.field("correlation_id", pa.string()),
+    pa.field("content_type", pa.string()),
+    # Values as text: strings as they are, everything else as JSON.
+    pa.field("headers", HEADERS),
+    # Flags and list, as in an AMQP content header: for whoever publishes the message again.
+    pa.field("properties", pa.binary()),
+    # Null when it is not asked for, and when a large body had left the disk already.
+    pa.field("body", pa.binary()),
+]
+
 # One row for each event.
 EVENTS: Final = pa.schema(
     [
@@ -38,22 +58,7 @@ EVENTS: Final = pa.schema(
         pa.field("consumer", pa.string()),
         pa.field("connection", pa.string()),
         # From here on: of published events, null elsewhere.
-        pa.field("exchange", pa.string()),
-        pa.field("routing_key", pa.string()),
-        pa.field("persistent", pa.bool_()),
-        pa.field("priority", pa.int16()),
-        pa.field("expires", TIME),
-        # Payload bytes.
-        pa.field("size", pa.int64()),
-        pa.field("message_id", pa.string()),
-        pa.field("correlation_id", pa.string()),
-        pa.field("content_type", pa.string()),
-        # Values as text: strings as they are, everything else as JSON.
-        pa.field("headers", HEADERS),
-        # Flags and list, as in an AMQP content header: for whoever publishes the message again.
-        pa.field("properties", pa.binary()),
-        # Null when it is not asked for, and when a large body had left the disk already.
-        pa.field("body", pa.binary()),
+        *_CONTENT,
         # Why the row is not whole; null for nearly all. Damage on disk is one row of kind `unreadable` for each range,
         # whose lsn is its first; properties that are no properties leave the row whole but for them.
         pa.field("problem", pa.string()),
@@ -95,18 +100,7 @@ MESSAGES: Final = pa.schema(
         pa.field("state", pa.string(), nullable=False),
         # Null where the broker does not know: while a consumer has it.
         pa.field("redelivered", pa.bool_()),
-        pa.field("exchange", pa.string()),
-        pa.field("routing_key", pa.string()),
-        pa.field("persistent", pa.bool_()),
-        pa.field("priority", pa.int16()),
-        pa.field("expires", TIME),
-        pa.field("size", pa.int64()),
-        pa.field("message_id", pa.string()),
-        pa.field("correlation_id", pa.string()),
-        pa.field("content_type", pa.string()),
-        pa.field("headers", HEADERS),
-        pa.field("properties", pa.binary()),
-        pa.field("body", pa.binary()),
+        *_CONTENT,
     ]
 )
 

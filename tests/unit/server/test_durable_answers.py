@@ -192,7 +192,7 @@ def test_a_malformed_frame_waits_behind_the_answers_before_it(bench: DurableBenc
 
 
 def test_a_client_that_waits_for_the_disk_is_not_taken_for_dead(bench: DurableBench, client: Client) -> None:
-    client.connection.start_heartbeat(1.0)
+    client.connection.heartbeat.start(1.0)
     client.send(commands.Queue.Declare(0, "q", durable=True))
     bench.loop.pass_s(30.0)
     beats = client.read()
@@ -200,7 +200,7 @@ def test_a_client_that_waits_for_the_disk_is_not_taken_for_dead(bench: DurableBe
     assert set(names(beats)) == {"Heartbeat"}
     bench.sync()
     assert "Queue.DeclareOk" in names(client.read())
-    assert isinstance(client.connection._heartbeat, Heartbeat)
+    assert isinstance(client.connection.heartbeat, Heartbeat)
 
 
 def test_deliveries_go_on_while_an_answer_waits(bench: DurableBench, client: Client) -> None:

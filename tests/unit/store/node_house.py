@@ -17,6 +17,7 @@ from penstock.journal.syncer import InlineSyncer, SyncDone, Syncer
 from penstock.message import Envelope
 from penstock.store.node.node_store import NO_SEGMENT, NodeStore, Recovered, StoredQueue
 from penstock.store.node.options import StoreOptions
+from penstock.store.node.queue_names import queue_folder
 from penstock.store.queue import places
 from penstock.store.queue.queue_index import QueueIndex
 from penstock.store.queue.queue_state import QueueState, RunPlace
@@ -125,7 +126,7 @@ class PlainQueue(StoredQueue):
         state = node.queue_state(queue_id)
         self.node = node
         self.queue_no = node.queue_number(vhost_id, queue_id, b"orders " + queue_id.encode())
-        folder = node.queue_folder(vhost_id, queue_id)
+        folder = queue_folder(vhost_id, queue_id)
         self.index = QueueIndex(node.files, f"{folder}/idx", node.handles, SLOTS)
         self.store = QueueStore(node.files, f"{folder}/qs", node.handles, SLOTS)
         self.state = QueueState(vhost_id, queue_id, self.queue_no, SLOTS) if state is None else state
@@ -135,7 +136,7 @@ class PlainQueue(StoredQueue):
         self.paged: set[int] = set()
         self.synced_count = 0
         self._restore()
-        node.register(self)
+        node.registry.register(self)
 
     def _restore(self) -> None:
         for run in self.state.runs:
@@ -208,7 +209,7 @@ class PlainQueue(StoredQueue):
 
     def delete(self) -> None:
         self.node.journal.forget_queue(self.queue_no)
-        self.node.unregister(self.queue_no)
+        self.node.registry.forget(self.queue_no)
 
     def body(self, seq_id: int) -> bytes:
         size, kind, place, entry, address = self.messages[seq_id]

@@ -29,6 +29,7 @@ from penstock.journal.place import BatchPlace
 from penstock.journal.reading.replay import RottenBatch
 from penstock.message import Entry, Envelope
 from penstock.store.node.node_store import NodeStore
+from penstock.store.node.queue_names import queue_folder
 from penstock.store.queue import places
 from penstock.store.queue.live_map import LiveMap
 from penstock.store.queue.places import StoreError
@@ -50,7 +51,7 @@ class Homes:
         # Seq_ids per file.
         self.slots = slots
         self.embed_below = node.options.embed_below
-        folder = node.queue_folder(vhost_id, queue_id)
+        folder = queue_folder(vhost_id, queue_id)
         self.index = QueueIndex(node.files, f"{folder}/idx", node.handles, self.slots, post)
         self.store = QueueStore(node.files, f"{folder}/qs", node.handles, self.slots, post)
         self.node = node

@@ -147,7 +147,7 @@ class VariableBackingQueue(BackingQueue):
             self._journal.forget_queue(self.queue_no)
             # Not before nothing can bring the queue back.
             self._journal.when_durable(self._forgotten)
-            self.homes.node.unregister(self.queue_no)
+            self.homes.node.registry.forget(self.queue_no)
         self._give_back(leftovers)
 
     def _give_back(self, leftovers: Leftovers) -> None:

@@ -23,6 +23,7 @@ from penstock.backing.variable.variable import VariableBackingQueue
 from penstock.backing.zones.msg_status import MsgStatus, status_at
 from penstock.clock import Clock
 from penstock.store.node.node_store import NodeStore
+from penstock.store.node.queue_names import queue_folder
 from penstock.store.queue import places
 from penstock.store.queue.queue_state import QueueState
 from penstock.store.queue.stored_queue import NO_SEGMENT
@@ -66,7 +67,7 @@ class VariableBackingQueues(BackingQueues):
             recover(queue, state, recovery is not None and recovery.clean, node.registry.recovered_needed_segment)
         if durable:
             home_below = 0 if state is None else state.home_below
-            node.register(StoredVariable(queue, self._vhost_id, queue_id, home_below))
+            node.registry.register(StoredVariable(queue, self._vhost_id, queue_id, home_below))
         return queue
 
     def name_actor(self, text: bytes) -> int:
@@ -79,8 +80,8 @@ class VariableBackingQueues(BackingQueues):
         number = self._node.registry.names.number(queue_id)
         if number is not None:
             self._node.journal.forget_queue(number)
-            self._node.unregister(number)
-        self._node.files.remove_dir(self._node.queue_folder(self._vhost_id, queue_id))
+            self._node.registry.forget(number)
+        self._node.files.remove_dir(queue_folder(self._vhost_id, queue_id))
 
 
 def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_segment: int) -> None:

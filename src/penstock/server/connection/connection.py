@@ -77,9 +77,9 @@ class Connection(asyncio.Protocol):
         # True once our last word is written: what comes is read and thrown away until the client hangs up.
         self.is_finished = False
         self._is_released = False
-        self._handshake = Handshake(self)
+        self.handshake = Handshake(self)
         self._reader = FrameReader(self)
-        self._heartbeat = Heartbeat(self)
+        self.heartbeat = Heartbeat(self)
         self._close_timer: asyncio.TimerHandle | None = None
         # The socket is kept until then, whatever the client says.
         self._linger_until_s = 0.0
@@ -112,13 +112,13 @@ class Connection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         transport.set_write_buffer_limits(limits.WRITE_BUFFER_BYTES_HIGH, limits.WRITE_BUFFER_BYTES_LOW)
-        self.peer, self.peer_is_loopback = self._handshake.peer_of(transport)
-        self.address = self._handshake.address_of(transport)
-        self.local = self._handshake.local_of(transport)
+        self.peer, self.peer_is_loopback = self.handshake.peer_of(transport)
+        self.address = self.handshake.address_of(transport)
+        self.local = self.handshake.local_of(transport)
         if not self.server.connection_opened(self):
             transport.abort()
             return
-        self._handshake.begin()
+        self.handshake.begin()
 
     def shown_name(self) -> str:
         """How people know it: what the client calls itself, else both ends."""
@@ -134,8 +134,8 @@ class Connection(asyncio.Protocol):
             self._release()
         finally:
             # What belongs to the connection does not lead back to it: it is freed by reference counting.
-            self._heartbeat.close()
-            self._handshake.close()
+            self.heartbeat.close()
+            self.handshake.close()
             self._reader.close()
             self.definition_answers.close()
             self._working.clear()
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
             return
         self._read_stops.discard(reason)
         if not self._read_stops and self._transport is not None and not self._transport.is_closing():
-            self._heartbeat.heard()
+            self.heartbeat.heard()
             self._transport.resume_reading()
 
     def stop_parsing(self, reason: str) -> None:
@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         self._out_bytes = 0
-        self._heartbeat.spoke()
+        self.heartbeat.spoke()
         transport = self._transport
         if transport is not None and not self.is_finished:
             transport.write(data)
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
             data = b"".join(out[:count])
             del out[:count]
             self._out_bytes = max(0, self._out_bytes - size) if out else 0
-            self._heartbeat.spoke()
+            self.heartbeat.spoke()
             transport.write(data)
         self._check_output(transport)
         if not out:
@@ -422,7 +422,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self.is_finished:
             return
-        self._heartbeat.heard()
+        self.heartbeat.heard()
         try:
             self._reader.feed(data)
         except AmqpError as error:
@@ -459,16 +459,6 @@ class Connection(asyncio.Protocol):
         log.exception("internal error on connection %s", self.peer)
         self.server.internal_errors += 1
         self.close_with(internal_error("internal error"), 0)
-
-    def read_header(self, data: bytes) -> int:
-        """The protocol header, if it is still expected; returns how many bytes it took, -1 while it is incomplete."""
-        return self._handshake.read_header(data)
-
-    def on_handshake_method(self, method: methods.Method) -> None:
-        self._handshake.on_method(method)
-
-    def update_secret(self, method: methods.ConnectionUpdateSecret) -> None:
-        self._handshake.update_secret(method)
 
     # --- the end --------------------------------------------------------------------------------------
 
@@ -519,7 +509,7 @@ class Connection(asyncio.Protocol):
             return
         log.warning("connection %s closed: %s", self.peer, ascii(error.reply_text))
         self.closing = True
-        self._handshake.stop()
+        self.handshake.stop()
         self._release_channels()
         self.send(0, methods.ConnectionClose(error.reply_code, text(error), index >> 16, index & 0xFFFF))
         self.flush()
@@ -550,8 +540,8 @@ class Connection(asyncio.Protocol):
         """
         self.flush()
         self.is_finished = True
-        self._handshake.stop()
-        self._heartbeat.stop()
+        self.handshake.stop()
+        self.heartbeat.stop()
         self._reader.clear()
         for reason in list(self._read_stops):
             self.resume_reading(reason)
@@ -590,9 +580,6 @@ class Connection(asyncio.Protocol):
         """Close at once; what was not written is lost."""
         if self._transport is not None:
             self._transport.abort()
-
-    def start_heartbeat(self, interval_s: float) -> None:
-        self._heartbeat.start(interval_s)
 
 
 def text(error: AmqpError) -> str:

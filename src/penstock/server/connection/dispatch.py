@@ -89,9 +89,9 @@ def on_connection_frame(connection: Connection, kind: int, data: bytes, start: i
 
 def on_connection_method(connection: Connection, method: methods.Method) -> None:
     if not connection.opened:
-        connection.on_handshake_method(method)
+        connection.handshake.on_method(method)
     elif isinstance(method, methods.ConnectionUpdateSecret):
-        connection.update_secret(method)
+        connection.handshake.update_secret(method)
     else:
         raise channel_error("unexpected method in connection state running")
 

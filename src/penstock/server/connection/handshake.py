@@ -211,7 +211,7 @@ class Handshake:
             "frame_max", method.frame_max, min(limits.FRAME_BYTES_MIN, config.frame_bytes_max), config.frame_bytes_max
         )
         self._expected = OPEN
-        connection.start_heartbeat(method.heartbeat)
+        connection.heartbeat.start(method.heartbeat)
 
     def _open(self, method: methods.ConnectionOpen) -> None:
         connection = self._connection

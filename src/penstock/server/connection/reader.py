@@ -103,7 +103,7 @@ class FrameReader(RouteMemory):
         pos = 0
         end = len(data)
         if not connection.opened:
-            pos = connection.read_header(data)
+            pos = connection.handshake.read_header(data)
             if pos < 0:
                 return 0
         clock = connection.broker.clock

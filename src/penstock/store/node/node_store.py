@@ -220,9 +220,6 @@ class NodeStore:
 
     # --- queues -----------------------------------------------------------------------------------------
 
-    def queue_folder(self, vhost_id: str, queue_id: str) -> str:
-        return queue_folder(vhost_id, queue_id)
-
     def queue_number(self, vhost_id: str, queue_id: str, text: bytes) -> int:
         """The number of a durable queue, known or new; the text is for people."""
         number = self.registry.names.number(queue_id)
@@ -242,14 +239,6 @@ class NodeStore:
     def message_store(self, vhost_id: str, persistent: bool) -> MessageStore:
         """The shared store of a vhost."""
         return self.shared_stores.store(vhost_id, persistent)
-
-    def register(self, queue: StoredQueue) -> None:
-        """The queue is open, and is asked from now on."""
-        self.registry.register(queue)
-
-    def unregister(self, queue_no: int) -> None:
-        """The queue is deleted; the row that says so is in the journal, or is about to be."""
-        self.registry.forget(queue_no)
 
     def remove_unknown_queues(self, vhost_id: str, known_ids: Sequence[str]) -> None:
         """Remove what queues left that are not known any more, and files that known ones do not refer to.
