@@ -102,8 +102,6 @@ def nothing_missing() -> bool:
 
 
 class Journal:
-    """Gathers rows, commits them in batches, and reads batches back."""
-
     def __init__(
         self,
         files: Files,

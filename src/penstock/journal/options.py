@@ -15,8 +15,6 @@ NONE: Final = "none"
 
 @final
 class JournalOptions:
-    """See the fields."""
-
     __slots__ = (
         "batch_bytes_max",
         "cache_bytes",

@@ -14,8 +14,6 @@ from typing import final
 
 @final
 class BatchPlace:
-    """Segment and position of one batch."""
-
     __slots__ = ("pos", "segment")
 
     def __init__(self, segment: int = -1, pos: int = -1) -> None:

@@ -34,8 +34,6 @@ WHOLE_BYTES_MAX: Final = 512 * 1024
 
 @final
 class BatchCache:
-    """Reads batches."""
-
     __slots__ = (
         "_batches",
         "_bytes",

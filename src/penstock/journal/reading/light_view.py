@@ -46,8 +46,6 @@ _FIXED_BYTES: Final = 1700
 
 @final
 class LightView:
-    """Reads single entries of one batch."""
-
     __slots__ = (
         "_block_crcs",
         "_body_at",

@@ -37,8 +37,6 @@ WINDOW_BYTES: Final = 64 * 1024
 
 @final
 class SegmentReader:
-    """Reads one file."""
-
     __slots__ = ("_window", "_window_at", "file", "head", "number", "size")
 
     def __init__(self, files: Files, folder: str, number: int) -> None:
