@@ -58,8 +58,6 @@ class Checked:
 
 @final
 class SharedReader:
-    """The persistent shared store of one vhost, only read."""
-
     __slots__ = ("_copies", "_files", "_folder")
 
     def __init__(self, files: Files, handles: HandleCache, vhost_id: str) -> None:
@@ -125,8 +123,6 @@ class SharedReader:
 
 @final
 class LiveMessages:
-    """Reads messages of all queues."""
-
     def __init__(self, files: Files, handles: HandleCache) -> None:
         self._files = files
         self._handles = handles

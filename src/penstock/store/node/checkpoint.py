@@ -122,8 +122,6 @@ class CheckpointHeader:
 
 @final
 class Checkpoint:
-    """One that was read, whole and checked."""
-
     __slots__ = ("definitions", "header", "names", "states")
 
     def __init__(self, header: CheckpointHeader) -> None:

@@ -62,8 +62,6 @@ DefinitionsSource = Callable[[], tuple[Iterator[bytes], int]]
 
 @final
 class Checkpointer:
-    """The checkpoint under way."""
-
     def __init__(
         self,
         files: Files,

@@ -61,8 +61,6 @@ _FOREVER_S: Final = float("inf")
 
 
 class NodeStore:
-    """Everything on disk."""
-
     def __init__(
         self, files: Files, syncer: Syncer, clock: Clock, options: StoreOptions, random_int: Callable[[int], int]
     ) -> None:

@@ -15,8 +15,6 @@ from penstock.store.shared.message_store import MessageStoreOptions
 
 @final
 class StoreOptions:
-    """How the store of a node behaves."""
-
     __slots__ = (
         "checkpoint_bytes",
         "checkpoint_files",

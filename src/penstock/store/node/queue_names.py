@@ -65,8 +65,6 @@ def queue_folder(vhost_id: str, queue_id: str) -> str:
 
 @final
 class QueueNames:
-    """The table."""
-
     __slots__ = ("_by_id", "_by_number", "next_number")
 
     def __init__(self) -> None:

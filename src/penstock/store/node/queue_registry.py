@@ -20,8 +20,6 @@ from penstock.store.queue.stored_queue import NO_SEGMENT, StoredQueue
 
 @final
 class QueueRegistry:
-    """Who speaks for a queue number."""
-
     def __init__(self) -> None:
         self.names = QueueNames()
         # By number.

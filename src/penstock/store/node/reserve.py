@@ -26,8 +26,6 @@ _CHECK_EVERY_S: Final = 5.0
 
 @final
 class Reserve:
-    """The room that is set aside."""
-
     def __init__(self, files: Files, clock: Clock, size_bytes: int) -> None:
         self._files = files
         self._clock = clock

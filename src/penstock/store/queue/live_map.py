@@ -18,8 +18,6 @@ from typing import final
 
 @final
 class LiveMap:
-    """The seq_ids of one queue that are not gone."""
-
     __slots__ = ("_full", "_masks", "low", "slots")
 
     def __init__(self, slots: int, low: int = 0) -> None:

@@ -50,8 +50,6 @@ BUFFER_BYTES_MAX: Final = 2048 * SLOT_BYTES
 
 
 class QueueIndex:
-    """Where the messages of one queue are."""
-
     def __init__(
         self,
         files: Files,

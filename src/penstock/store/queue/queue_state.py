@@ -104,8 +104,6 @@ class RunPlace:
 
 @final
 class QueueState:
-    """One durable queue."""
-
     __slots__ = (
         "count",
         "delivery_counts",

@@ -59,8 +59,6 @@ class _Buffer:
 
 
 class QueueStore:
-    """The records of one queue."""
-
     def __init__(
         self,
         files: Files,

@@ -33,8 +33,6 @@ Counters = tuple[int, int, int, int]
 
 
 class StoredQueue(ABC):
-    """A durable queue."""
-
     # Its number in the journal.
     queue_no: int
 

@@ -30,8 +30,6 @@ from penstock.store.shared.store_files import StoreFolder
 
 @final
 class LastBatch:
-    """Judges the batch that may be torn."""
-
     def __init__(self, files: Files, handles: HandleCache, replaying: Replaying) -> None:
         self._files = files
         self._handles = handles

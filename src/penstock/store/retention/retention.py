@@ -47,8 +47,6 @@ _ALIVE_SHARE: Final = 0.25
 
 @final
 class Retention:
-    """Removes history, and makes it removable."""
-
     def __init__(
         self,
         journal: Journal,

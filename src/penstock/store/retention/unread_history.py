@@ -26,8 +26,6 @@ _MIB: Final = 1 << 20
 
 @final
 class UnreadHistory:
-    """Who has read how far, seen from retention."""
-
     def __init__(self, files: Files, bytes_max: int) -> None:
         # (name, events lost), by name. Another list each time it changes.
         self.lapsed: list[tuple[str, int]] = []

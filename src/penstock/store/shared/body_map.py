@@ -83,8 +83,6 @@ class StoreFile:
 
 @final
 class BodyMap:
-    """Addresses, references, files."""
-
     __slots__ = ("files", "live", "live_bytes", "moved", "newest_on_disk", "next_number", "suspects")
 
     def __init__(self) -> None:

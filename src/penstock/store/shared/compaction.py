@@ -81,8 +81,6 @@ class Draft:
 
 
 class Compaction:
-    """Compacts one shared store."""
-
     def __init__(
         self,
         bodies: BodyMap,

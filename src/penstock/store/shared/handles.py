@@ -39,8 +39,6 @@ Key = tuple[HandleOwner, str]
 
 
 class HandleCache:
-    """All open files of the stores."""
-
     def __init__(self, files: Files, limit: int = limits.OPEN_FILES_MAX) -> None:
         assert limit > 0
         self.limit = limit

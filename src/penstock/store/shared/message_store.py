@@ -112,8 +112,6 @@ class Closing:
 
 
 class MessageStore:
-    """Large bodies of one vhost, persistent or transient."""
-
     def __init__(
         self,
         files: Files,

@@ -49,8 +49,6 @@ def shared_folder(vhost_id: str, persistent: bool) -> str:
 
 @final
 class SharedStores:
-    """The stores by vhost."""
-
     def __init__(
         self,
         files: Files,

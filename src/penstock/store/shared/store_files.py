@@ -66,8 +66,6 @@ def encode_table(addresses: Sequence[int], offsets: Sequence[int], data_bytes: i
 
 
 class StoreFolder(HandleOwner):
-    """The folder of one shared store."""
-
     def __init__(self, files: Files, folder: str, handles: HandleCache, persistent: bool) -> None:
         self.files = files
         self.folder = folder
