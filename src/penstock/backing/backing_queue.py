@@ -91,8 +91,6 @@ class Recovery:
 
 
 class BackingQueue(ABC):
-    """One queue's messages."""
-
     # Name of the implementation, for `invoke` and for `status`.
     KIND: str = ""
     # True where something else than the node's journal keeps the messages. A publish there and an ack elsewhere are

@@ -16,8 +16,6 @@ from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 
 @final
 class NothingYet(VolatileBackingQueue):
-    """Holds nothing, ever."""
-
     KIND = "none"
 
     def publish(

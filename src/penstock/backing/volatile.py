@@ -48,8 +48,6 @@ STALE_IDS_MAX: Final = 64
 
 
 class VolatileBackingQueue(BackingQueue):
-    """One queue, all in memory."""
-
     KIND = "volatile"
 
     def __init__(self) -> None:

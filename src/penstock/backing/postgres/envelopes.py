@@ -42,8 +42,6 @@ class PropertyFacts(ABC):
 
 @final
 class PgEnvelopes:
-    """The envelopes of one queue."""
-
     def __init__(self, queue_name: str, facts: PropertyFacts) -> None:
         self._queue_name = queue_name
         self._facts = facts

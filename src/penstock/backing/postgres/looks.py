@@ -49,8 +49,6 @@ class PgPage:
 
 @final
 class PgLooks:
-    """The pages of one queue, on one node."""
-
     def __init__(self, envelopes: PgEnvelopes, clock: Clock, came: Callable[[bool], None]) -> None:
         """`came` is called when a page came late, with whether there is something in it."""
         self._envelopes = envelopes

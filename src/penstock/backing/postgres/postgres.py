@@ -92,8 +92,6 @@ class WaitingPut:
 
 @final
 class PgBackingQueue(BackingQueue):
-    """One queue, seen from one node."""
-
     KIND = KIND
     IS_REMOTE = True
 

@@ -45,8 +45,6 @@ LAST_S: Final = 2.0
 
 @final
 class PgReserved:
-    """Of one queue, on one node."""
-
     def __init__(self, envelopes: PgEnvelopes, clock: Clock) -> None:
         # Set by who makes it, before anything else happens.
         self.queue_link: PgQueueLink

@@ -20,8 +20,6 @@ STALE_IDS_MAX: Final = 64
 
 @final
 class PgWindow:
-    """Messages at this node's hand."""
-
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
         self._ids: list[int] = []

@@ -30,8 +30,6 @@ def inner_id(queue_id: str, level: int) -> str:
 
 @final
 class Levels:
-    """The open levels of one queue."""
-
     __slots__ = ("_by_number", "max_priority", "open")
 
     def __init__(self, max_priority: int) -> None:

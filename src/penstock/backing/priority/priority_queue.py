@@ -65,8 +65,6 @@ PRIORITY_MAX: Final = 255
 
 
 class PriorityBackingQueue(BackingQueue):
-    """One backing queue made of several."""
-
     KIND = NAME
 
     def __init__(

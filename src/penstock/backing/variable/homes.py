@@ -44,8 +44,6 @@ log: Final = logging.getLogger("penstock.store")
 
 @final
 class Homes:
-    """The disk, as one queue sees it."""
-
     def __init__(self, node: NodeStore, vhost_id: str, queue_id: str, slots: int, post: Post) -> None:
         self.journal = node.journal
         # Seq_ids per file.

@@ -50,8 +50,6 @@ class DeltaLeft:
 
 @final
 class Leftovers:
-    """What one queue has left."""
-
     __slots__ = ("_delta", "_homes", "_pending", "_ready", "_released", "_shared", "_when_over")
 
     def __init__(

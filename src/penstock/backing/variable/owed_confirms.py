@@ -34,8 +34,6 @@ class WaitingTokens:
 
 @final
 class OwedConfirms:
-    """The confirms of one queue."""
-
     def __init__(self, journal: Journal, kind: str, callback: AsyncCallback) -> None:
         self._journal = journal
         self._kind = kind

@@ -34,8 +34,6 @@ INFINITE: Final = float("inf")
 
 @final
 class PagingOptions:
-    """The numbers of paging."""
-
     __slots__ = (
         "at_once",
         "bytes_max",
@@ -76,8 +74,6 @@ class PagingOptions:
 
 @final
 class Paging:
-    """Decides what one queue keeps in RAM."""
-
     def __init__(self, options: PagingOptions, rates: Rates, zones: Zones, pending: PendingAcks) -> None:
         self.options = options
         self.lazy = False

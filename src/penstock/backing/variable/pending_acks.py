@@ -34,8 +34,6 @@ EVICT_LOOK: Final = 64
 
 @final
 class PendingAcks:
-    """The unsettled messages of one queue."""
-
     def __init__(self, homes: Homes) -> None:
         self.count = 0
         self.size_bytes = 0

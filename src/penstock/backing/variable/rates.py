@@ -28,8 +28,6 @@ UNLIMITED: Final = 1 << 62
 
 @final
 class Rates:
-    """The rates of one queue."""
-
     __slots__ = (
         "_clock",
         "_ram_acks_before",

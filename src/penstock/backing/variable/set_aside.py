@@ -27,8 +27,6 @@ LONGEST_S: Final = 60.0
 
 @final
 class SetAside:
-    """What cannot be read now."""
-
     __slots__ = ("_clock", "_due_s", "_runs", "_wait_s", "count", "is_stalled")
 
     def __init__(self, clock: Clock) -> None:

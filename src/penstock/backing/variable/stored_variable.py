@@ -26,8 +26,6 @@ from penstock.store.queue.stored_queue import NO_SEGMENT, Counters, StoredQueue
 
 @final
 class StoredVariable(StoredQueue):
-    """Speaks for one durable variable queue."""
-
     def __init__(self, queue: VariableBackingQueue, vhost_id: str, queue_id: str, home_below: int = 0) -> None:
         self.queue_no = queue.queue_no
         self._queue = queue

@@ -33,8 +33,6 @@ JOINED_BYTES_MAX: Final = 128 * 1024
 
 @final
 class Tail:
-    """Where messages enter one queue."""
-
     def __init__(self, homes: Homes, zones: Zones, queue_no: int) -> None:
         self.next_seq_id = 0
         # Live persistent messages, ready and pending.

@@ -83,8 +83,6 @@ PURGED_ROW_MAX: Final = ROW_COUNT_MAX
 
 @final
 class VariableBackingQueue(BackingQueue):
-    """One queue."""
-
     KIND = "variable"
 
     def __init__(

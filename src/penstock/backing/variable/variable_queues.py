@@ -31,8 +31,6 @@ from penstock.store.queue.stored_queue import NO_SEGMENT
 
 @final
 class VariableBackingQueues(BackingQueues):
-    """The variable queues of one vhost."""
-
     def __init__(self, node: NodeStore, vhost_id: str, clock: Clock, options: PagingOptions | None = None) -> None:
         self._node = node
         self._vhost_id = vhost_id

@@ -26,8 +26,6 @@ from penstock.store.queue.queue_state import RunPlace
 
 @final
 class DeltaPart:
-    """What a part of a delta consists of."""
-
     __slots__ = ("betas", "missing", "outdated")
 
     def __init__(self) -> None:

@@ -16,8 +16,6 @@ from typing import final
 
 @final
 class JournalSpans:
-    """The segments of one queue."""
-
     def __init__(self) -> None:
         self._seq_ids: list[int] = []
         self._segments: list[int] = []

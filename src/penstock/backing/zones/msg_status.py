@@ -34,8 +34,6 @@ Settled = tuple[int, int, int, bool]
 
 @final
 class MsgStatus:
-    """Consecutive messages of one queue."""
-
     __slots__ = (
         "addresses",
         "count",

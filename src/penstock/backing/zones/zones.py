@@ -50,8 +50,6 @@ UNREADABLE_TRIES: Final = 3
 
 @final
 class Zones:
-    """The ready messages of one queue."""
-
     def __init__(
         self,
         homes: Homes,
