@@ -28,8 +28,6 @@ SAMPLES_MAX: Final = 512
 
 @final
 class Arrivals:
-    """Of one queue."""
-
     def __init__(self, known_from: int = 0, samples_max: int = SAMPLES_MAX) -> None:
         """`known_from`: the number of the first message that this run of the broker has seen coming."""
         assert samples_max >= 4

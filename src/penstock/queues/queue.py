@@ -67,8 +67,6 @@ GET_SLICES_MAX: Final = 20
 
 
 class Queue(Availability):
-    """One queue."""
-
     # There may be a hundred thousand of them.
     __slots__ = (
         "__weakref__",

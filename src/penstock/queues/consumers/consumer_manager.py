@@ -79,8 +79,6 @@ class Availability(ABC):
 
 @final
 class ConsumerManager:
-    """Who is to be told of work."""
-
     __slots__ = (
         "_active",
         "_availability",

@@ -54,8 +54,6 @@ class Cursor:
 
 @final
 class Cursors:
-    """The cursors of one order's consumers."""
-
     def __init__(self, keys: SortedChunks, start: Key) -> None:
         self._keys = keys
         # Lower than every key.

@@ -30,8 +30,6 @@ STRETCHES_MAX: Final = 32_768
 
 @final
 class PublisherMarks:
-    """The publishers of one queue's messages."""
-
     def __init__(self, backing: BackingQueue, stretches_max: int = STRETCHES_MAX) -> None:
         self._backing = backing
         self._firsts: list[int] = []

@@ -28,8 +28,6 @@ from penstock.queues.consumers.node_list import NOT_INTERESTED
 
 @final
 class SingleActive:
-    """Lets one consumer of a manager's consumers work."""
-
     __slots__ = ("_manager", "_standbys", "active")
 
     def __init__(self, manager: ConsumerManager) -> None:

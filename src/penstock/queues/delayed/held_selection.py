@@ -45,8 +45,6 @@ NO_END: Final = 1 << 62
 
 @final
 class HeldSelection(Selection):
-    """What waits, and until when."""
-
     def __init__(
         self,
         host: SelectionHost,

@@ -19,8 +19,6 @@ from penstock.queues.leaving.expiry import Expiring, ExpirySchedule
 
 @final
 class NextTurn(Expiring):
-    """One place in the schedule, for somebody who works in slices."""
-
     def __init__(self, go_on: Callable[[int], None], expiries: ExpirySchedule) -> None:
         # Called with the time.
         self._go_on = go_on

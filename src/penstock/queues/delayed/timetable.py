@@ -67,8 +67,6 @@ class Chunk:
 
 @final
 class Timetable:
-    """Messages by due time."""
-
     def __init__(self, chunk_max: int = CHUNK_MAX) -> None:
         assert chunk_max >= 4
         self._chunk_max = chunk_max

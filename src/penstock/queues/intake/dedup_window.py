@@ -45,8 +45,6 @@ class Slot:
 
 @final
 class DedupWindow:
-    """The keys of one queue."""
-
     def __init__(self, count_max: int) -> None:
         assert count_max >= 1
         self._count_max = count_max

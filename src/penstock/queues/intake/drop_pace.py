@@ -35,8 +35,6 @@ BYTES_PER_DROP: Final = 256
 
 @final
 class DropPace:
-    """Of one queue."""
-
     def __init__(self, queue: Queue, make_room: Callable[[], None], expiries: ExpirySchedule) -> None:
         self._queue = queue
         self._make_room = make_room

@@ -74,8 +74,6 @@ class Overflow(ABC):
 
 @final
 class Intake:
-    """The way into one queue."""
-
     def __init__(self, queue: Queue, ttl_ms: int, overflow: Overflow | None) -> None:
         self._queue = queue
         # x-message-ttl; -1 = none.

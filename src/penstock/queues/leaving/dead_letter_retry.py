@@ -35,8 +35,6 @@ Carry = Callable[[Sequence[int], str, DeadLetters], None]
 
 
 class DeadLetterRetry(Expiring):
-    """What one queue could not get rid of."""
-
     def __init__(self, carry: Carry, expiries: ExpirySchedule, clock: Clock) -> None:
         self._carry = carry
         self._expiries = expiries

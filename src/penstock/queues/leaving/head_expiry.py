@@ -33,8 +33,6 @@ DEAD_AT_ONCE: Final = 1000
 
 
 class HeadExpiry(Expiring):
-    """What one queue knows of its expiries."""
-
     __slots__ = (
         "_dropped_ms",
         "_expiries",

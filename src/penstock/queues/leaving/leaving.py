@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 @final
 class Leaving(DeadLetterSource, SelectionHost):
-    """Of one queue."""
-
     def __init__(self, queue: Queue, expiries: ExpirySchedule, clock: Clock) -> None:
         self._queue = queue
         self._expiries = expiries

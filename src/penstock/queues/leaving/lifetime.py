@@ -23,8 +23,6 @@ from penstock.queues.leaving.expiry import Expiring, ExpirySchedule
 
 @final
 class Lifetime(Expiring):
-    """Of one queue."""
-
     def __init__(
         self,
         idle_ms_max: int,

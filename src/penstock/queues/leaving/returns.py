@@ -70,8 +70,6 @@ class Retry(ABC):
 
 @final
 class Returns:
-    """The rule of one queue."""
-
     def __init__(
         self,
         host: SelectionHost,

@@ -22,8 +22,6 @@ from penstock.queues.selection.shelf_selection import ShelfSelection
 
 
 class FifoOrder(Order):
-    """By seq_id."""
-
     IS_OF_THE_QUEUE = False
 
     # Set by `attach`.

@@ -25,8 +25,6 @@ REMAINS_MIN: Final = 64
 
 @final
 class GroupCursor:
-    """One consumer's place."""
-
     __slots__ = ("_again", "_again_from", "_by_serial", "position")
 
     def __init__(self, by_serial: dict[int, MessageGroup]) -> None:

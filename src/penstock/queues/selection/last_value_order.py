@@ -25,8 +25,6 @@ from penstock.queues.selection.shelf import KeyReader, MessageKey, Shelved
 
 @final
 class LastValueOrder(FifoOrder):
-    """FIFO of the newest of each key."""
-
     KNOWS_ALL = True
     IS_OF_THE_QUEUE = True
 

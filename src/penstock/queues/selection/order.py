@@ -38,8 +38,6 @@ class Looks:
 
 
 class Order(ABC):
-    """One queue's order."""
-
     # True when all messages must be known before one is chosen: they are shelved as they are published.
     KNOWS_ALL = False
     # False when the queue can do without the order while nothing is shelved.

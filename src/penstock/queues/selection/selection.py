@@ -44,8 +44,6 @@ class SelectionHost(ABC):
 
 
 class Selection(ABC):
-    """Chooses messages for consumers."""
-
     # --- handing out ----------------------------------------------------------------------------------
 
     @abstractmethod

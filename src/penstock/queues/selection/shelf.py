@@ -60,8 +60,6 @@ class Shelved:
 
 @final
 class Shelf:
-    """The shelved messages of one queue."""
-
     def __init__(
         self,
         backing: BackingQueue,

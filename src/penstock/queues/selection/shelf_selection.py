@@ -35,8 +35,6 @@ from penstock.queues.selection.shelf import Shelf, Shelved
 
 @final
 class ShelfSelection(Selection):
-    """Chooses messages from a shelf."""
-
     def __init__(
         self,
         host: SelectionHost,

@@ -24,8 +24,6 @@ CHUNK_MAX: Final = 1024
 
 @final
 class SortedChunks:
-    """A sorted set."""
-
     __slots__ = ("_chunk_max", "_chunks", "_count", "_lasts")
 
     def __init__(self, chunk_max: int = CHUNK_MAX) -> None:

@@ -33,8 +33,6 @@ BEFORE_ALL: Final[SortKey] = (-1, 0, 0)
 
 @final
 class SortedOrder(Order):
-    """By value."""
-
     KNOWS_ALL = True
 
     def __init__(self, key_reader: KeyReader) -> None:
