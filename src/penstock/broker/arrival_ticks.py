@@ -14,8 +14,6 @@ AT_ONCE_MAX: Final = 500
 
 
 class ArrivalTicks:
-    """Of one broker."""
-
     def __init__(self, queues: Callable[[], list[Queue]]) -> None:
         self._queues = queues
         self._next_s = 0.0

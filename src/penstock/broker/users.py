@@ -68,8 +68,6 @@ class User:
 
 
 class Users:
-    """Everyone who can log in."""
-
     def __init__(self) -> None:
         self._users: dict[str, User] = {}
         # Checked for unknown names, so that a wrong name takes as long as a wrong password.

@@ -20,8 +20,6 @@ Durable = Callable[[bool], None]
 
 
 class DefinitionLog:
-    """The changes of one broker."""
-
     def __init__(self, node: NodeStore) -> None:
         self._journal = node.journal
         # Changes so far, and how many of them are known to be on disk.

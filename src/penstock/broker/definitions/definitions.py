@@ -57,8 +57,6 @@ class QueueDefinition:
 
 @dataclass(slots=True)
 class VHostDefinitions:
-    """One vhost. A binding is found by both of its ends, which take it along."""
-
     name: str
     vhost_id: str
     exchanges: dict[str, ExchangeDefinition] = field(default_factory=dict)
@@ -88,8 +86,6 @@ def _ends(binding: Binding) -> tuple[Destination, Destination]:
 
 
 class Definitions:
-    """All vhosts."""
-
     def __init__(self) -> None:
         self.vhosts: dict[str, VHostDefinitions] = {}
 

@@ -21,8 +21,6 @@ def properties_of(envelope: Envelope) -> Properties:
 
 
 class EnvelopeView(View):
-    """One message."""
-
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
         self._decoded: Properties | None = None

@@ -30,8 +30,6 @@ class MemoryHolder(Protocol):
 
 
 class MemoryLedger:
-    """Of one broker."""
-
     def __init__(self, looks_max: int = LOOKS_MAX) -> None:
         self.total_bytes = 0
         self._looks_max = looks_max

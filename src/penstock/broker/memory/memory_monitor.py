@@ -38,8 +38,6 @@ Target = tuple[float, int]
 
 
 class MemoryMonitor:
-    """Shares the memory between the queues of a broker."""
-
     def __init__(
         self,
         bytes_max: int,

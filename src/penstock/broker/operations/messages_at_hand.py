@@ -30,8 +30,6 @@ class Page:
 
 @dataclass(slots=True)
 class QueueState:
-    """Whether a queue hands out messages."""
-
     queue: str
     paused: bool
     # Whether it will be so after a restart.

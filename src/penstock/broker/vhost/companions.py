@@ -47,8 +47,6 @@ def companion_owner(arguments: Table) -> str:
 
 
 class Companions:
-    """Of one vhost."""
-
     def __init__(self, make: Callable[[str, bool, Table], Queue], remove: Callable[[Queue], object]) -> None:
         """`make` opens and records a queue of that name, durability and arguments; `remove` deletes one."""
         self._make = make

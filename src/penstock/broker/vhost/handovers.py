@@ -97,8 +97,6 @@ class Handed:
 
 
 class Handovers:
-    """Of one vhost."""
-
     def __init__(
         self,
         clock: Clock,

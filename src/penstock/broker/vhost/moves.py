@@ -29,8 +29,6 @@ Move = Callable[[], None]
 
 
 class Moves(Expiring):
-    """Of one vhost."""
-
     def __init__(self, expiries: ExpirySchedule, clock: Clock, per_turn: int = MOVES_PER_TURN) -> None:
         self._expiries = expiries
         self._clock = clock

@@ -28,8 +28,6 @@ def max_priority(arguments: Table) -> int:
 
 
 class QueueBackings:
-    """The backings of one vhost."""
-
     def __init__(
         self,
         plain: BackingQueues,

@@ -51,8 +51,6 @@ from penstock.wire.tables import encode_table
 
 
 class VHost(QueueOwner):
-    """One virtual host."""
-
     def __init__(
         self,
         name: str,
