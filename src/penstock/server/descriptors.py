@@ -15,8 +15,6 @@ if sys.platform != "win32":
 
 
 class DescriptorBudget:
-    """Shares of one process's descriptors."""
-
     __slots__ = ("connections", "handshakes", "handshakes_per_address", "http_connections", "open_files", "total")
 
     def __init__(self, total: int) -> None:

@@ -44,8 +44,6 @@ DROPPED_S = 5.0
 
 
 class Server:
-    """One broker that listens."""
-
     # Made in `start` when there is a data folder or a PostgreSQL.
     broker: Broker
 

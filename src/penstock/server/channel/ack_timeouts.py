@@ -32,8 +32,6 @@ STRETCHES_PER_MS: Final = 10
 
 
 class AckTimeouts(Expiring):
-    """The deliveries of one channel that lapse."""
-
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._clock = channel.connection.broker.clock

@@ -46,8 +46,6 @@ class PublishedRun(ConfirmToken):
 
 @final
 class ConfirmLedger:
-    """The confirms of one channel."""
-
     __slots__ = ("_next", "_open", "_ready", "_when_ready")
 
     def __init__(self, when_ready: Callable[[], None]) -> None:

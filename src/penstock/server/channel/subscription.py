@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """What basic.consume makes."""
-
     def __init__(self, channel: Channel, tag: str, no_ack: bool, prefetch_count: int) -> None:
         self.channel = channel
         # Chosen by the client or by the server; unique in its channel only.

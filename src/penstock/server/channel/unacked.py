@@ -49,8 +49,6 @@ BUCKET: Final = 256
 
 @final
 class Unacked:
-    """The unsettled deliveries of one channel."""
-
     __slots__ = ("_count", "_lapsed", "_left", "_lowest", "_starts", "_stretches")
 
     def __init__(self) -> None:

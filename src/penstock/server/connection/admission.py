@@ -24,8 +24,6 @@ log = logging.getLogger("penstock.connection")
 
 
 class Admission:
-    """Counts connections, and refuses those that are too many."""
-
     def __init__(self, budget: DescriptorBudget, clock: Clock) -> None:
         self._budget = budget
         self._clock = clock

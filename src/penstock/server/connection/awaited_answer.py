@@ -20,8 +20,6 @@ DISK = "disk"
 
 
 class AwaitedAnswer:
-    """One method's answer."""
-
     def __init__(
         self, channel: Channel, answer: Method, failure: str = "the broker could not write to its disk"
     ) -> None:

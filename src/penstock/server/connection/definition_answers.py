@@ -34,8 +34,6 @@ FOLLOWERS = frozenset(
 
 
 class DefinitionAnswers:
-    """What one connection still has to hear about definitions."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection: Connection | None = connection
         self._count = 0

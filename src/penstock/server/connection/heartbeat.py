@@ -15,8 +15,6 @@ log = logging.getLogger("penstock.connection")
 
 
 class Heartbeat:
-    """Sends when we were silent, closes when the client was."""
-
     __slots__ = ("_connection", "_heard", "_interval_s", "_silent_checks", "_spoke", "_timer")
 
     def __init__(self, connection: Connection) -> None:

@@ -20,8 +20,6 @@ Key = tuple[str, str]
 
 
 class LoginGuard:
-    """When logins may be looked at."""
-
     def __init__(self, clock: Clock, delay_s: float) -> None:
         """`delay_s` lies between two guesses at one user from one address; 0 turns the guard off."""
         self._clock = clock

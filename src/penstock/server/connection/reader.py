@@ -49,8 +49,6 @@ class HotPublish:
 
 
 class FrameReader(RouteMemory):
-    """Reads what one client sends."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # The beginning of a frame that is not complete yet.

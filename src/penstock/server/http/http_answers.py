@@ -24,8 +24,6 @@ PAGE_BYTES_MAX: Final = 3 * 1024 * 1024
 
 
 class BrokerAnswers:
-    """One broker, asked over HTTP."""
-
     def __init__(self, broker: Broker, guard: LoginGuard) -> None:
         self._broker = broker
         self._guard = guard

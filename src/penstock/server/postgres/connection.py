@@ -39,8 +39,6 @@ def _is_readable(number: int) -> bool:
 
 
 class PgConnection(ABC):
-    """One connection and its task."""
-
     NAME = ""
 
     def __init__(self, conninfo: str, statements: Statements) -> None:

@@ -32,8 +32,6 @@ LOOKS_PER_S = 100
 
 
 class ServerPgLink(PgLink):
-    """One database, for all queues of a broker that are in it."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, url: str, schema: str, after_work: Callable[[], None]) -> None:
         self.loop = loop
         # Called when a queue was told something: it may have something to say to clients.

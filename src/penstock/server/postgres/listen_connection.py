@@ -35,8 +35,6 @@ FIRST_SWEEP_S = 4.0
 
 
 class PgListenConnection(PgConnection):
-    """Hears of puts, counts, and sweeps."""
-
     NAME = "listen"
 
     def __init__(

@@ -48,8 +48,6 @@ class PutItem:
 
 
 class PgPutConnection(PgConnection):
-    """The outbox of the broker."""
-
     NAME = "put"
 
     def __init__(self, conninfo: str, statements: Statements) -> None:

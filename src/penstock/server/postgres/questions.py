@@ -34,8 +34,6 @@ PAUSE_S = 0.05
 
 
 class Questions:
-    """Asks, over a few connections."""
-
     def __init__(
         self,
         conninfo: str,

@@ -34,8 +34,6 @@ PAUSE_S = 1.0
 
 
 class PgWorkConnection(PgConnection):
-    """Reserves and settles for all queues of the node."""
-
     NAME = "work"
 
     def __init__(self, conninfo: str, statements: Statements) -> None:

@@ -91,8 +91,6 @@ class AwaitedPut(ConfirmToken):
 
 
 class Commit(Sliced):
-    """One tx.commit."""
-
     def __init__(self, channel: Channel, publishes: list[TxPublish], settled: list[tuple[list[Span], int]]) -> None:
         super().__init__()
         self._channel = channel

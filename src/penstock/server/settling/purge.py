@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class Purge(Sliced):
-    """One queue.purge."""
-
     def __init__(self, channel: Channel, queue: Queue, purging: Purging, answer: Callable[[int], None]) -> None:
         super().__init__()
         self._channel = channel

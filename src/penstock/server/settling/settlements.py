@@ -94,8 +94,6 @@ class Settlement(Sliced):
 
 
 class Settlements:
-    """All that are under way."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock

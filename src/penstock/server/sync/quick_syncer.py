@@ -30,8 +30,6 @@ QUICK_ROW = 10_000
 
 
 class QuickSyncer(Syncer):
-    """Between the journal and the syncer that the server has."""
-
     def __init__(self, slow: Syncer, clock: Clock) -> None:
         self._slow = slow
         self._clock = clock

@@ -53,8 +53,6 @@ def sync_data(descriptor: int) -> None:
 
 
 class SyncWorker:
-    """Carries out commands."""
-
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._descriptors: dict[int, int] = {}

@@ -44,8 +44,6 @@ STEP_ASIDE_S = 0.0005
 
 
 class ProcessSyncer(Syncer):
-    """Hands descriptors to a process that syncs them."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, after_answer: Callable[[], None]) -> None:
         """`after_answer` is called after each answer: the next batch may be waiting for it."""
         self._loop = loop
@@ -185,8 +183,6 @@ class ProcessSyncer(Syncer):
 
 
 class ThreadSyncer(Syncer):
-    """Syncs on a thread of this process."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, after_answer: Callable[[], None]) -> None:
         self._loop = loop
         self._after_answer = after_answer

@@ -28,8 +28,6 @@ NEVER: Final = 1_000_000
 
 
 class Collector:
-    """Tends the collector of this process."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, turns: Callable[[], int], check_s: float = CHECK_S) -> None:
         """`turns` counts what the broker has done so far."""
         self._loop = loop

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class ParseTurns:
-    """Who has more to parse."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock

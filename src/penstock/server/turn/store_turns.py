@@ -23,8 +23,6 @@ BACKGROUND_S = 0.004
 
 
 class StoreTurns:
-    """Gives the store its turns."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
