@@ -11,8 +11,6 @@ from penstock.routing.exchange import Exchange
 
 @final
 class DirectExchange(Exchange):
-    """Exact match of the routing key."""
-
     __slots__ = ("_routes",)
 
     type_name: ClassVar[str] = "direct"

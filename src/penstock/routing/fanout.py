@@ -11,8 +11,6 @@ from penstock.routing.exchange import Exchange
 
 @final
 class FanoutExchange(Exchange):
-    """Everything matches."""
-
     __slots__ = ("_destinations",)
 
     type_name: ClassVar[str] = "fanout"

@@ -68,8 +68,6 @@ class HeadersPattern:
 
 @final
 class HeadersExchange(Exchange):
-    """Matches headers with arguments."""
-
     __slots__ = ("always", "index", "patterns")
 
     type_name: ClassVar[str] = "headers"

@@ -22,8 +22,6 @@ from penstock.routing.exchange import Exchange
 
 @final
 class Router:
-    """Routes over the exchanges of one vhost."""
-
     __slots__ = ("_exchanges", "_steps", "gave_up")
 
     def __init__(self, exchanges: dict[str, Exchange]) -> None:
