@@ -18,8 +18,6 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Feed it bytes, then take frames until there is none."""
-
     def __init__(self, frame_bytes_max: int) -> None:
         # What was agreed on in connection.tune; until then what we would agree to.
         self.frame_bytes_max = frame_bytes_max

@@ -72,8 +72,6 @@ class _Refused(ConfirmToken):
 
 
 class Engine:
-    """All sessions of this process on one folder."""
-
     def __init__(
         self, folder: str, clock: Clock | None = None, history_arguments: Table = names.HISTORY_ARGUMENTS
     ) -> None:

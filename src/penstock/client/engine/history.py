@@ -23,8 +23,6 @@ Kept = tuple[int, Envelope, bytes]
 
 
 class History:
-    """Of all queues of a folder."""
-
     def __init__(self, vhost: VHost, arguments: Table) -> None:
         """`arguments` say how much a history keeps."""
         self._vhost = vhost

@@ -19,8 +19,6 @@ CROWDED_MIN: Final = 256
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """One message with one consumer."""
-
     id: str
     queue: Queue
     seq_id: int

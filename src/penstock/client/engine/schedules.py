@@ -21,8 +21,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Schedules:
-    """Of one folder."""
-
     def __init__(self, vhost: VHost) -> None:
         # Microseconds since the epoch, and the number of the message that says so.
         self._slots: dict[str, tuple[int, int]] = {}
