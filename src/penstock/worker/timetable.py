@@ -54,8 +54,6 @@ def split_cron_line(line: str) -> tuple[Cron, str]:
 
 
 class Timetable:
-    """When which entry is due."""
-
     def __init__(self, entries: Iterable[CronEntry], clock: Clock, zone: tzinfo = UTC) -> None:
         self.zone = zone
         self._clock = clock

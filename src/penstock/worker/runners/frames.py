@@ -24,8 +24,6 @@ def encode(frame: Frame) -> bytes:
 
 
 class FrameReader:
-    """Puts frames together from what a socket gives."""
-
     def __init__(self) -> None:
         self._buffer = bytearray()
 
