@@ -12,8 +12,6 @@ import os
 
 
 class SpareDescriptors:
-    """Descriptors of the null device, closed one by one when others are needed."""
-
     def __init__(self, count: int) -> None:
         self._count = count
         self._kept: list[int] = []
