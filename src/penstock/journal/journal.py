@@ -437,7 +437,7 @@ class Journal:
         return self.gathered_bytes >= self._options.batch_bytes_max
 
     def commit(self, urgent: bool = False) -> None:
-        """End of a turn: write what is gathered if somebody waits for it, if it is much, or if it has waited long."""
+        """End a turn: write what is gathered if it is awaited, if it is much, or if it has waited long."""
         if self.failed is not None:
             if not self._is_empty:
                 self.begin_batch()
@@ -464,7 +464,7 @@ class Journal:
             self.gathered()
 
     def commit_due_s(self) -> float | None:
-        """When `commit` has something to do although nobody waits; None when it has not."""
+        """Return when `commit` has something to do although there is no waiter; None when it has not."""
         if self.failed is not None or self.in_flight or self._holds:
             return None
         if not self._is_empty:
@@ -699,6 +699,6 @@ class Journal:
         return self.segments.named
 
     def remove_segment(self, number: int) -> None:
-        """Remove a segment that nobody needs, before the `named_segment`."""
+        """Remove a segment that is no longer needed, before the `named_segment`."""
         self.batches.forget_segment(number)
         self.segments.remove(number)

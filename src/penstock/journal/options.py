@@ -41,7 +41,7 @@ class JournalOptions:
         self.segment_bytes = segment_bytes
         # Soft: with so much gathered a commit is due at once; a batch may be larger by one turn.
         self.batch_bytes_max = batch_bytes_max
-        # How long rows may wait for which nobody waits: what a crash may take of them.
+        # How long rows without a waiter may wait: what a crash may take of them.
         self.sync_window_s = sync_window_s
         # Decoded batches that are kept for the next read.
         self.cache_bytes = cache_bytes

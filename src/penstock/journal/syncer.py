@@ -4,7 +4,7 @@ A sync blocks, so the core does not do it: it hands the files to a `Syncer` and 
 asks a process of its own (a thread would starve under a busy loop); simulations have one that syncs when they say so.
 
 Invariants
-  1. At most one request is under way. Whoever has more waits for the answer.
+  1. At most one request is under way.
   2. Files are synced in the order given, and `done` is called once, on the thread that called `submit`.
   3. After a failure nothing of that file is ever reported as synced again: the caller stops using it.
 
@@ -30,7 +30,7 @@ class Syncer(ABC):
         """Sync the data of each file, in order; call `done` when all are synced or one failed."""
 
     def submit_small(self, files: Sequence[File], done: SyncDone) -> None:
-        """As `submit`, for little data, when nobody has other work meanwhile: it may be synced on the spot."""
+        """As `submit`, for little data, when there is no other work: it may be synced on the spot."""
         self.submit(files, done)
 
     @abstractmethod

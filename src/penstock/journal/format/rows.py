@@ -30,7 +30,7 @@ ROW_NUMBER: Final = 9
 # arg = priority, number = wall-clock milliseconds of expiry or -1, entry and route set.
 PUBLISHED: Final = 1
 # From here on: number = payload bytes of the run, no entry, no route.
-# actor = who got it: a consumer, 0 for basic.get, -1 when the queue itself took it from its place and nobody has it.
+# actor = who got it: a consumer, 0 for basic.get, -1 when the queue itself took it from its place.
 DELIVERED: Final = 2
 ACKED: Final = 3
 # arg = why a message died: 1 rejected, 2 expired, 3 maxlen, 4 delivery_limit. So for EXPIRED to DROPPED, too.
@@ -43,7 +43,7 @@ DEAD_LETTERED: Final = 7
 # arg = 0 when the queue gave it up for none of these reasons: a newer one of its key, a key out of its window.
 DROPPED: Final = 8
 PURGED: Final = 9
-# Delivered to somebody (actor) who does not acknowledge: gone.
+# Delivered without acknowledgement (actor): gone.
 FETCHED: Final = 10
 LOST: Final = 11
 # It is elsewhere now, and did not die: an operator moved it, or it was held and has come due.

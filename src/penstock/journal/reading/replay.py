@@ -305,7 +305,7 @@ class _Walk:
         self._end.next_lsn = next_lsn
 
     def _lost_end(self, segment: int, pos: int, size: int, next_lsn: int) -> None:
-        """As `_rotten`, up to the end of a segment. Where that was nobody knows: the file may be shorter than it was.
+        """As `_rotten`, up to the end of a segment. Where that was is not known: the file may be shorter than it was.
 
         So the replay may have begun there, wherever the bytes end that are left.
         """

@@ -83,7 +83,7 @@ class SegmentReader:
     def find_header(self, after: int, lsn: int) -> BatchHeader | None:
         """The next valid header behind a position whose batch came after `lsn` was durable."""
         assert self.head is not None
-        # The salt is searched for, and not the magic: nobody outside knows it, so nobody can make this slow.
+        # The salt is searched for, and not the magic: clients do not know it, so they cannot make this slow.
         salt = self.head.salt.to_bytes(8, "little")
         at = self._find(salt, after + ALIGN_BYTES + SALT_AT)
         while at >= 0:
