@@ -184,7 +184,7 @@ def _check_queue(messages: LiveMessages, state: QueueState, recovered: Recovered
 
 
 def _check_shared_files(messages: LiveMessages, recovered: Recovered, report: Report) -> None:
-    """Records that nobody waits for may be damaged as well; that costs nothing, but tells of a bad disk."""
+    """Check records that no message needs: damage there costs nothing, but is a sign of a bad disk."""
     for vhost_id in sorted({state.vhost_id for state in recovered.states.values()}):
         for path, text in messages.damaged_records(vhost_id):
             report.add(NOTE, path, text)

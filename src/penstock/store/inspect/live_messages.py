@@ -140,7 +140,7 @@ class LiveMessages:
             elif run.kind == MSG_STORE:
                 for position, address in enumerate(shared_addresses(run)):
                     why = self._why_not_shared(state.vhost_id, address, _size(run, position))
-                    # Nobody was told that it is safe, and the next start drops it.
+                    # It was never reported safe, and the next start drops it.
                     is_forgiven = why and (state.vhost_id, address) in unproven
                     checked.note(run.seq_id + position, _size(run, position), "" if is_forgiven else why)
             else:

@@ -95,7 +95,7 @@ class CheckpointHeader:
         self.replay_segment = 1
         self.replay_pos = 0
         self.replay_lsn = 0
-        # The segment that the next start opens. If there is one already, somebody started after this checkpoint.
+        # The segment that the next start opens. If there is one already, a broker was started after this checkpoint.
         self.next_segment = 1
         self.next_queue_no = 1
         # The oldest segment that holds a body which this checkpoint needs.
@@ -197,7 +197,7 @@ class CheckpointDraft:
             self._file.close()
             self._files.unlink(self.path)
         except OSError:
-            # The next draft removes it, and nobody reads it.
+            # Nothing reads it, and the next draft removes it.
             return
 
     def _write(self) -> None:

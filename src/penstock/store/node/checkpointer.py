@@ -144,7 +144,7 @@ class Checkpointer:
         self._end()
 
     def _fail(self, error: Exception, what: str = "") -> None:
-        """Something went wrong, and nobody knows what the checkpoint would lack."""
+        """Give the checkpoint up: after an error it may lack anything."""
         if not isinstance(error, OSError):
             log.error("a checkpoint is given up, and tried again later", exc_info=error)
         self.give_up(f"{what}{error}" if str(error) else f"{what}{error!r}")
@@ -327,7 +327,7 @@ class Checkpointer:
 
 
 def _release(queues: list[StoredQueue]) -> None:
-    """Tell queues that nobody syncs the files that they have handed out."""
+    """Tell queues that the files that they have handed out are not synced."""
     for queue in queues:
         try:
             queue.sync_given_up()

@@ -149,7 +149,7 @@ class NodeStore:
         return recovered
 
     def _name_log(self) -> None:
-        """Whoever archives history tells data folders apart by their id."""
+        """Return the id by which readers of history tell data folders apart."""
         try:
             if not log_id(self.files):
                 make_log_id(self.files, self._random_int)

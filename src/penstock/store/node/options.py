@@ -65,7 +65,7 @@ class StoreOptions:
         self.checkpoint_bytes = checkpoint_bytes
         self.checkpoint_files = checkpoint_files
         self.checkpoint_s = checkpoint_s
-        # History: journal segments that nobody needs any more are kept up to this size and this age.
+        # History: journal segments that are no longer needed are kept up to this size and this age.
         self.retention_bytes = retention_bytes
         self.retention_s = retention_s
         # Beyond that, what named readers have not read is kept up to this size; 0 = readers hold nothing.

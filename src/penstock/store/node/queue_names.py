@@ -68,7 +68,7 @@ class QueueNames:
     __slots__ = ("_by_id", "_by_number", "next_number")
 
     def __init__(self) -> None:
-        # 0 is nobody's: rows that belong to no queue carry it.
+        # Rows that belong to no queue carry 0.
         self.next_number = 1
         self._by_number: dict[int, QueueName] = {}
         self._by_id: dict[str, int] = {}

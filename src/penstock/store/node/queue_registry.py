@@ -59,6 +59,6 @@ class QueueRegistry:
             return NO_SEGMENT
         segments = [run.segment for run in state.runs if run.kind == JOURNAL]
         if state.index_segments:
-            # What its slots lead to is in the index, which nobody has read yet.
+            # Its slots are in the index, which was not read yet.
             segments.append(self.recovered_needed_segment)
         return min(segments, default=NO_SEGMENT)

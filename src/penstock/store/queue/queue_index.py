@@ -98,7 +98,7 @@ class QueueIndex:
             if number in self._moved_before:
                 first = max(seq_id, number * self.segment_slots)
                 count = min(end, (number + 1) * self.segment_slots) - first
-                # First, so that an error in between has taken back only what nobody reads.
+                # First, so that an error in between has taken back only slots that are not read.
                 self._put(first, bytes(count * SLOT_BYTES), 1)
         self._put(seq_id, data, 0)
         if self._damaged:
@@ -185,7 +185,7 @@ class QueueIndex:
     def _read_file(self, number: int, start: int, end: int) -> list[Slot | None]:
         self._look_at(number)
         waiting = 2 * number in self._waiting or 2 * number + 1 in self._waiting
-        # What waits is read over the file, not written first: a full disk does not keep anybody from reading.
+        # What waits is read over the file, not written first: reading works on a full disk.
         file = self.segments.before_writing(number) if waiting else self.segments.reader(number)
         if file is None and not waiting:
             return [None] * (end - start)

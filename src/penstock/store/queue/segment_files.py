@@ -6,7 +6,7 @@ removed when the last one is gone; a number may be used again after that. One ob
 owner of its handles.
 
 A handle that is asked back is closed at once, or in the queue's context when a `post` was given (the queue's async
-callback); a file that somebody syncs is closed when the sync is over. Files that were closed with bytes that are not
+callback); a file that is being synced is closed when the sync is over. Files that were closed with bytes that are not
 synced are opened again for the sync: what is synced is the file, not the handle.
 
 A sync goes in steps: `begin_sync` decides which files it is about, `files_to_sync` hands some of them out, as often as
@@ -19,7 +19,7 @@ Invariants
   2. A file in `_syncing` is not closed, also when it is removed.
   3. No file is held across the opening of another: the second may cost the first its handle.
   4. A head is believed only if its CRC is right, and used only if number, slots per file and queue fit. A file whose
-     head is damaged, or is that of another file, is not read; whoever writes to it next begins it anew. So no file
+     head is damaged, or is that of another file, is not read, and the next write begins it anew. So no file
      keeps a queue from going on: what stood in it has no slot or record any more, and is lost by name.
 
 A crash may leave a file without a whole head, or with its name lost, if it was never synced. No checkpoint names such a
@@ -111,7 +111,7 @@ class SegmentFiles(HandleOwner):
                 return None
             self._check_head(number, head)
             self._known.add(number)
-            # Whoever made it may have been killed before he synced its name.
+            # Its name may not be synced: the broker may have been killed after it made the file.
             self._new_names = True
         return file
 
@@ -135,7 +135,7 @@ class SegmentFiles(HandleOwner):
         self._files.make_dir(self.folder)
         file = self._handles.open(self, self.path(number), create=True)
         if file.size():
-            # Without its head nobody could read what is in there.
+            # Without its head the file could not be read.
             file.truncate(0)
         head = _HEAD.pack(self._magic, VERSION, self.slots, number * self.slots, self._owner)
         write_all(file, [head, _CRC.pack(crc32(head))], 0)

@@ -81,7 +81,7 @@ class Recovered:
         # A snapshot of the definitions (empty when there is none), and the changes after it, in order.
         self.definitions = replaying.definitions
         self.changes = replaying.changes
-        # What was cut off, quarantined or lost; for the log, and for whoever asks.
+        # What was cut off, quarantined or lost, in words for the log.
         self.report = replaying.report
         self.names = replaying.names
         # By queue number.

@@ -226,7 +226,7 @@ def _number(value: object) -> int:
 
 
 def _replace(files: Files, draft: str, path: str, data: bytes) -> None:
-    """Like `write_file`, with a draft that is nobody else's."""
+    """Like `write_file`, with a draft of its own."""
     file = files.create(draft)
     try:
         write_all(file, [data], 0)

@@ -107,7 +107,7 @@ class Retention:
             self._fail(error, f"bodies could not be moved out of journal segments up to {self.moving}: ")
             self._to_move = []
         self.moving = NOTHING
-        # Whoever needed the segment says in the next checkpoint that this is over.
+        # The next checkpoint shows that the segment is no longer needed.
         self.wants_checkpoint = not self.failure
 
     def _fail(self, error: Exception, what: str) -> None:
@@ -119,7 +119,7 @@ class Retention:
     # --- removing -----------------------------------------------------------------------------------------
 
     def _remove(self) -> list[int]:
-        """Remove what nobody needs and nobody wants to keep; return what history is left that is not unread."""
+        """Remove segments that are neither needed nor kept; return how much read history is left."""
         kept = self._checkpointer.kept
         segments = self._journal.segments.numbers()
         # Replay may begin behind the newest one, when the next batch is to begin a segment.

@@ -60,7 +60,7 @@ class StoreFile:
         self.sealed = False
         # Nothing in it is wanted; it goes when the journal has forgotten it too.
         self.leaving = False
-        # A wanted record in it was found damaged. The file stays as it is until the next start, so that somebody can
+        # A wanted record in it was found damaged. The file stays as it is until the next start, so that an operator can
         # look at the bytes.
         self.damaged = False
         self.addresses: array[int] = array("q")
@@ -70,7 +70,7 @@ class StoreFile:
         return FILE_HEAD_BYTES + self.data_bytes
 
     def can_be_cleared(self) -> bool:
-        """Nothing in it is wanted, nothing is still to come, and nobody needs to look at it."""
+        """Whether the file can go: nothing in it is wanted, nothing is still to come, and it is not damaged."""
         return self.sealed and self.live_count == 0 and not self.damaged
 
     def is_settled(self) -> bool:

@@ -9,7 +9,7 @@ have the folder synced; let the map point to it; wait until the journal is durab
 
 Invariants
   1. An old file is there until its copy is durable under its final name, and until the journal has made durable that
-     what was not copied is gone. (Whoever releases a body has gathered the row that says so by the end of the turn.)
+     what was not copied is gone. (The row that says so is gathered by the end of the turn in which a body is released.)
      Rows that name the copied bodies may be anywhere in the journal, synced or not: they hold addresses, and these
      stay valid.
   2. What is released while it is copied stays dead: the map decides when the copy takes over, not when it was begun.
@@ -319,7 +319,7 @@ class Compaction:
         return self._folder.persistent and file.number == self._bodies.newest_on_disk
 
     def remove_files(self, leaving: list[StoreFile]) -> None:
-        """Nobody will ever ask for anything in these files."""
+        """Remove files in which nothing is wanted any more."""
         for file in leaving:
             file.leaving = False
             try:
@@ -351,7 +351,7 @@ class Removal:
         if is_durable:
             self._compaction.remove_files(self._leaving)
         else:
-            # Nobody knows what a restart would ask for. After a full disk the journal may still succeed: ask again.
+            # A restart may ask for any of them. After a full disk the journal may still succeed: ask again.
             for file in self._leaving:
                 file.leaving = False
 

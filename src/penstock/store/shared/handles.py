@@ -30,8 +30,8 @@ class HandleOwner(ABC):
     def handle_wanted_back(self, path: str) -> None:
         """Close this file through the cache, soon, in the owner's context.
 
-        Called in the middle of anybody's `HandleCache.open`, the owner's own included. So an owner that closes at once
-        must never hold a file across its next `open`.
+        It may be called in the middle of any `HandleCache.open`, the owner's own included. So an owner that closes at
+        once must never hold a file across its next `open`.
         """
 
 
@@ -88,7 +88,7 @@ class HandleCache:
         return [path for holder, path in [*self._open, *self._asked] if holder is owner]
 
     def detach(self, owner: HandleOwner, path: str) -> File | None:
-        """Forget a file and leave it open, for somebody who still syncs it; whoever detaches it closes it."""
+        """Forget a file and leave it open for a sync; the caller closes it."""
         key = (owner, path)
         file = self._open.pop(key, None)
         return file if file is not None else self._asked.pop(key, None)
@@ -98,7 +98,7 @@ class HandleCache:
         return len(self._open) + len(self._asked)
 
     def status(self) -> dict[str, int]:
-        """Counters for whoever looks after the node."""
+        """Return counters for operators."""
         return {
             "open": len(self),
             "open_max": self._open_max,

@@ -19,7 +19,7 @@ Invariants
   5. A record that is on disk is never written over: what a failed flush left is written again with the same bytes.
   6. Files are appended to in the life of the process that made them only.
 
-A crash leaves records that nobody refers to (garbage, given back by compaction) and torn ones, which at most a batch
+A crash leaves records to which nothing refers (garbage, given back by compaction) and torn ones, which at most a batch
 refers to that was never called durable. The store keeps no list of what is in it: recovery counts the references, and
 start() looks at the head of each record that is wanted, not at the others.
 """
@@ -166,7 +166,7 @@ class MessageStore:
             self._bodies.newest_on_disk = file.number
             sizes[file.number] = self._folder.size(file)
             if not self._folder.is_ours(file):
-                # It stays, so that somebody can look at it.
+                # It stays, so that an operator can look at it.
                 file.damaged = True
                 continue
             self._bodies.files[file.number] = file
@@ -239,7 +239,7 @@ class MessageStore:
             try:
                 self._flush_small()
             except OSError:
-                # Everything is still in the buffer. Whoever flushes next is told.
+                # Everything is still in the buffer, and the next flush raises the error.
                 self._is_stuck = True
         return address
 
@@ -319,7 +319,7 @@ class MessageStore:
         return decode_parts(front, self._folder.read(file, size - front_bytes, offset + front_bytes))
 
     def is_empty(self) -> bool:
-        """Whether nobody wants anything of it."""
+        """Whether nothing in it is wanted."""
         return not self._bodies.live
 
     def is_written(self, address: int) -> bool:
@@ -409,7 +409,7 @@ class MessageStore:
     def current_file_to_sync(self) -> list[File]:
         """Files with bytes that were not synced, each given out once; empty for a transient store.
 
-        Whoever takes them has them synced before the journal's next batch is durable. Until then they stay open.
+        The caller has them synced before the journal's next batch is durable. Until then they stay open.
         """
         self.gathered_bytes = 0
         given_out = self._folder.given_out()
@@ -426,7 +426,7 @@ class MessageStore:
         current = self._current
         if current is not None and current.unwritten == 0:
             dead_bytes = current.data_bytes - current.live_bytes
-            # Also a file that nobody fills up any more gives its room back.
+            # A file that is not filled up any more gives its room back, too.
             if dead_bytes > self._options.dead_share * self._options.file_bytes:
                 self._seal(current)
         return self._compaction.step(bytes_max)
@@ -434,7 +434,7 @@ class MessageStore:
     # --- looking in -------------------------------------------------------------------------------
 
     def status(self) -> dict[str, int]:
-        """Counters for whoever looks after the node."""
+        """Return counters for operators."""
         data_bytes = sum([file.data_bytes for file in self._bodies.files.values()])
         return {
             "bodies": len(self._bodies.live),

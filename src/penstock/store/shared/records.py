@@ -45,7 +45,7 @@ class BadRecord(StoreError):
     """A record cannot be read.
 
     `size_bytes` and `seq_id` are -1 unless the head could be trusted; with them the reader can step over the record.
-    `path` is empty as long as nobody has said which file it is. `before` has the records in front of it, when several
+    `path` is empty while the file is not known. `before` has the records in front of it, when several
     were to be read.
     """
 

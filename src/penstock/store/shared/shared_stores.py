@@ -8,8 +8,8 @@ Invariants
   1. A persistent store is started before any queue of its vhost is open: opening a queue asks for its state, and that
      starts the store.
   2. Bodies are synced before the batch that refers to them is durable.
-  3. A message whose body is missing is reported as lost, unless its batch was never reported durable: then nobody was
-     told that it is safe, and it is dropped in silence.
+  3. A message whose body is missing is reported as lost, unless its batch was never reported durable: then no publisher
+     was told that it is safe, and it is dropped in silence.
 
 A crash leaves bodies to which nothing refers; the next start finds them without a reference.
 """

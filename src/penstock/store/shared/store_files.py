@@ -74,9 +74,9 @@ class StoreFolder(HandleOwner):
         self._is_made = False
         # Files that are written, or whose last bytes are not synced.
         self._writers: dict[int, tuple[StoreFile, File]] = {}
-        # Numbers of the files with bytes that nobody was asked to sync.
+        # Numbers of the files with bytes that were not handed out for a sync.
         self._unsynced: set[int] = set()
-        # Folders with names that nobody was asked to sync, and those that were handed out for it.
+        # Folders with names that are not synced, and those that were handed out for a sync.
         self._unsynced_folders: list[str] = []
         self._lent_folders: list[File] = []
 
@@ -120,7 +120,7 @@ class StoreFolder(HandleOwner):
             self.close_writers(self.given_out())
 
     def take_unsynced(self) -> list[File]:
-        """Files with bytes that nobody was asked to sync, and folders with their names.
+        """Return files with bytes that are not synced, and the folders with their names.
 
         The files stay open until `close_writers`, the folders until `close_folders`. After an OSError nothing is taken.
         """
@@ -310,7 +310,7 @@ class StoreFolder(HandleOwner):
         self._handles.close(self, path)
 
     def _forget(self, file: StoreFile) -> None:
-        """Close a file that nobody reads, writes or syncs any more."""
+        """Close a file that is not read, written or synced any more."""
         self._unsynced.discard(file.number)
         self.close_writers([file.number])
         self._handles.close(self, self.path(file))
