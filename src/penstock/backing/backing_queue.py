@@ -16,7 +16,7 @@ Life of a message
   publish -> ready -> fetch -> pending -> ack -> gone
                         ^                   |
                         +----- requeue -----+        requeue puts it back at its original position
-  Mostly from the head: `fetch_at` is for whoever knows the number of what it wants.
+  Mostly from the head; `fetch_at` takes messages by number.
 
 Invariants, true after every call (`check_invariants` asserts what an implementation can know of them)
   1. `fetch` and its kin take ready messages in the order of their seq_ids, requeued ones included.
@@ -105,7 +105,7 @@ class BackingQueue(ABC):
             work(self)
 
     def set_takers(self, takers: Callable[[], bool]) -> None:
-        """Whom to ask whether somebody would take a message now; for a backing that fetches from afar."""
+        """Say whom to ask whether a consumer would take a message now; for a backing that fetches from afar."""
 
     def drain_arrived(self) -> int:
         """How many messages have become ready by themselves since the last call: others may publish here, too.
@@ -136,7 +136,7 @@ class BackingQueue(ABC):
         return True
 
     def make(self, done: Answered) -> None:
-        """Have the queue made, if nobody has seen to that yet."""
+        """Have the queue made, if it is not there yet."""
         done(None)
 
     def count(self, done: Answered) -> None:
@@ -144,7 +144,7 @@ class BackingQueue(ABC):
         done(None)
 
     def ask_once(self, done: Answered) -> None:
-        """Have one message ready soon, for somebody who gets it by hand; `done` is called when it was tried."""
+        """Have one message ready soon, for basic.get; `done` is called when it was tried."""
         done(None)
 
     def purge_all(self, done: Purged) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.journal.format import rows
 
-# Whoever had it has done with it.
+# Its consumer has acknowledged it.
 ACKED: Final = rows.ACKED
 # A consumer refused it, and there is no place for dead letters.
 REJECTED: Final = rows.REJECTED
@@ -26,9 +26,9 @@ EXPIRED: Final = rows.EXPIRED
 DEAD_LETTERED: Final = rows.DEAD_LETTERED
 # The queue itself gave it up: no room, a newer one of its key, too many deliveries.
 DROPPED: Final = rows.DROPPED
-# Somebody removed it by hand.
+# An operator or a client removed it.
 PURGED: Final = rows.PURGED
-# Handed to somebody who does not acknowledge.
+# Handed out without acknowledgement.
 FETCHED: Final = rows.FETCHED
 # It cannot be read any more.
 LOST: Final = rows.LOST
@@ -44,7 +44,7 @@ REASON_DELIVERY_LIMIT: Final = 4
 # How people read them, by number.
 REASON_NAMES: Final = ("", "rejected", "expired", "maxlen", "delivery_limit")
 
-# basic.get, or nobody knows who.
+# basic.get, or not known.
 NO_ACTOR: Final = 0
-# The queue took it from its place and keeps it: nobody has it.
+# The queue took it from its place and keeps it.
 THE_QUEUE: Final = -1

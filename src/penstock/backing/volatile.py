@@ -53,7 +53,7 @@ class VolatileBackingQueue(BackingQueue):
     def __init__(self) -> None:
         # Ready, never fetched, oldest first.
         self._fresh: deque[Entry] = deque()
-        # Ready before all of these: requeued, or passed by somebody who wanted one behind. By seq_id.
+        # Ready before all of these: requeued, or passed when one behind was taken by number. By seq_id.
         self._older: dict[int, Entry] = {}
         # Their order: a heap.
         self._older_ids: list[int] = []

@@ -105,14 +105,14 @@ class PgEnvelopes:
                 return whole
         facts = self._facts.of(properties)
         if facts is None:
-            # Somebody has written there what no client would understand.
+            # The column has something that no client would understand.
             properties = self._facts.of_plain_row(row_id, ready_ms)
             facts = self._facts.of(properties)
             assert facts is not None
         return Envelope(_short(exchange), _short(routing_key), properties, facts[0], facts[1], facts[2])
 
     def _whole_envelope(self, raw: bytes) -> Envelope | None:
-        """None when it is damaged: anybody may write into a table."""
+        """Return the envelope; None when it is damaged, since SQL clients may write anything."""
         if len(raw) < _FACTS_BYTES + 2:
             return None
         pos = _FACTS_BYTES

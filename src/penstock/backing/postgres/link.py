@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # A row to be put: payload, exchange, routing key, properties, expiry in wall-clock ms (-1 = never), deliveries so far.
 PutRow = tuple[bytes, str, str, bytes, int, int]
 # A row that was reserved or looked at: id, deliveries (this one included), expiry in ms or -1, exchange, routing key,
-# properties, payload, and since when it is ready (ms). What nobody gave is None.
+# properties, payload, and since when it is ready (ms). None where nothing was given.
 TakenRow = tuple[int, int, int, str | None, str | None, bytes | None, bytes, int]
 # What became of a put: ids, or None when it is not there for certain.
 PutDone = Callable[[list[int] | None], None]
@@ -68,7 +68,7 @@ class PgQueueLink(ABC):
 
     @abstractmethod
     def ask_once(self, done: Answered) -> None:
-        """Reserve one message, whether a consumer wants it or not: somebody gets it by hand.
+        """Reserve one message, whether a consumer wants it or not, for basic.get.
 
         `done` is called when it came, or when there is none.
         """
@@ -106,7 +106,7 @@ class PgQueueLink(ABC):
 
     @abstractmethod
     def give_back(self, seq_ids: Sequence[int], seen: bool) -> None:
-        """Reserved messages are ready again. `seen`: somebody may have looked at them."""
+        """Reserved messages are ready again. `seen`: a consumer may have looked at them."""
 
     # --- what is known ------------------------------------------------------------------------------
 

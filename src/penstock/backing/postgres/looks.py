@@ -68,7 +68,7 @@ class PgLooks:
         if seq_id in self._asked:
             return None
         if len(self._asked) >= PAGES_MAX:
-            # Whoever is answered next makes room; all browsers are told then.
+            # The next answer makes room; all browsers are told then.
             return None
         at_once: list[list[Shown]] = []
         is_late = False

@@ -164,7 +164,7 @@ class PgBackingQueue(BackingQueue):
 
     def leave_rows(self) -> None:
         self._is_left = True
-        # Nobody knows what became of what was put.
+        # It is not known what became of what was put.
         owed = list(self._owed)
         self._owed.clear()
         try:

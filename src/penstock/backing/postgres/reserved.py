@@ -38,7 +38,7 @@ from penstock.pg.floor import AgedReach, Floor
 
 # A window that is gone in this time was too small.
 FAST_S: Final = 0.25
-# So long a window waits for somebody to take from it, and so long it may last.
+# How long a window waits for a consumer to take from it, and how long it may last.
 IDLE_S: Final = 1.0
 LAST_S: Final = 2.0
 
@@ -63,7 +63,7 @@ class PgReserved:
         # What browsers are shown; and whether one has come to the end.
         self.looks = PgLooks(envelopes, clock, self._page_came)
         self.is_browser_waiting = False
-        # Messages that came by themselves and that nobody was told of.
+        # Messages that came by themselves and were not reported yet.
         self.arrived_count = 0
         # The highest id that was ever seen here.
         self.highest = 0
@@ -83,7 +83,7 @@ class PgReserved:
         return len(self.pending) < limits.PG_PENDING_MESSAGES_MAX and self.pending_bytes < limits.PG_PENDING_BYTES_MAX
 
     def is_wanted(self) -> bool:
-        """Whether somebody would take a message now, and there is room for it."""
+        """Return whether a consumer would take a message now, and there is room for it."""
         return self._is_low() and self.has_room() and (self.takers is None or self.takers())
 
     def _is_low(self) -> bool:
@@ -158,7 +158,7 @@ class PgReserved:
             self.is_browser_waiting = True
 
     def _tell_browsers(self) -> None:
-        """Whoever browses looks again; others find nothing new, and wait on."""
+        """Have browsers look again."""
         self.is_browser_waiting = False
         self.arrived_count += 1
 
@@ -167,7 +167,7 @@ class PgReserved:
         return [*self.pending, *self._numbered, *[seq_id for seq_id, _, _ in self.window.items()]]
 
     def link_lost(self) -> None:
-        """The connection that reserves was lost: what was not handed out yet may be somebody else's soon."""
+        """The connection that reserves was lost: what was not handed out yet may be another node's soon."""
         self.give_window_back()
 
     def tick(self) -> None:

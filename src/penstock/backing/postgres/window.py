@@ -84,7 +84,7 @@ class PgWindow:
         return entry
 
     def take_all(self) -> tuple[list[int], list[int]]:
-        """Empty it; the ids of those that nobody looked at, and of the others."""
+        """Empty the window; return the ids of messages that no consumer has seen, and of the others."""
         unseen = sorted([seq_id for seq_id in self._entries if seq_id not in self._seen])
         seen = sorted(self._seen)
         self._entries.clear()

@@ -26,7 +26,7 @@ class PriorityBackingQueues(BackingQueues):
     ) -> None:
         self._inner = inner
         self._max_priority = max_priority
-        # Whether the inner backing found anything for an inner id. None = nobody knows (invariant 2).
+        # Whether the inner backing found anything for an inner id. None = not known (invariant 2).
         self._level_exists = level_exists
 
     def start(self, queue_ids: Sequence[str]) -> list[Recovery]:

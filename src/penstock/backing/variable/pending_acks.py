@@ -114,8 +114,8 @@ class PendingAcks:
         return run
 
     def record(self, status: MsgStatus, entries: list[Entry] | None) -> None:
-        """A run was handed out; with its bodies, or without when nobody read them."""
-        # A list of its own: the one that was handed out belongs to whoever got it.
+        """Note a run that was handed out; with its bodies, or without when they were not read."""
+        # A copy: the list that was handed out belongs to the caller.
         if entries is None:
             status.msg = None
             status.start = 0
@@ -186,7 +186,7 @@ class PendingAcks:
         return shared_runs(list(self._runs.values()))
 
     def free(self, count_max: int) -> int:
-        """Let go of so many runs of what somebody has given up; return how many there were. Nothing is counted."""
+        """Free up to `count` runs after `give_up`; return how many there were."""
         count = min(count_max, len(self._runs))
         for _ in range(count):
             self._runs.popitem()

@@ -123,7 +123,7 @@ class StoredVariable(StoredQueue):
             self._home_below = max(start, self._first_unread)
             return False
         if later > segment:
-            # After a start nobody knows how far a segment reaches; now it is known.
+            # After a start it is not known how far a segment reaches; now it is.
             queue.tail.spans.narrow(seq_id, later)
             self._home_below = max(start, seq_id)
             return False

@@ -5,7 +5,7 @@ knows what is not gone. `homes` knows where a body is and reads it, `paging` dec
 writes the journal's rows about its messages.
 
 Publish puts a persistent message into the open batch of the journal, and every message at the tail. Fetch takes it from
-the head as part of a run: it is pending from then on, or gone if nobody will ack it. What was read from the disk for a
+the head as part of a run: it is pending from then on, or gone if it needs no ack. What was read from the disk for a
 consumer leaves RAM with it, and is read again if it comes back. Ack makes it gone; requeue puts it back where its
 seq_id belongs (`put_back`), with one more delivery counted. When there are too many messages in RAM, each publish pages
 some out.
@@ -103,7 +103,7 @@ class VariableBackingQueue(BackingQueue):
         self.lost_count = 0
         # Those that cannot be read now.
         self.aside = SetAside(clock)
-        # Messages that have become ready by themselves, and that nobody was told of.
+        # Messages that have become ready by themselves, and were not reported yet.
         self._arrived_count = 0
         # A purge in slices removes what stands below.
         self._purge_below = 0
@@ -260,7 +260,7 @@ class VariableBackingQueue(BackingQueue):
         self.rates.outs += status.count
 
     def _hand_out(self, status: MsgStatus, entries: list[Entry], ack_required: bool, actor: int) -> None:
-        """A run leaves the head for somebody: it is pending now, or gone."""
+        """Take a run from the head: it is pending now, or gone."""
         self._handed_out(status)
         if ack_required:
             self._made_pending(status, entries, actor)
@@ -662,7 +662,8 @@ class VariableBackingQueue(BackingQueue):
         self._reduce_to_target(lazy)
 
     def _reduce_to_target(self, is_limited: bool) -> None:
-        """The target has changed. A smaller one is for positions, too, which nobody counts otherwise."""
+        """Page out after the target has changed. A smaller target is for positions, too, which are not counted
+        otherwise."""
         if is_limited:
             self.paging.reduce(self.paging.options.slice_count)
         else:
