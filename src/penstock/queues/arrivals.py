@@ -53,7 +53,7 @@ class Arrivals:
             del self._walls[-2::-2]
 
     def arrived_ms(self, seq_id: int, now_ms: int) -> int:
-        """When the message came, to the next sample; -1 when nobody knows."""
+        """Return when the message came, to the next sample; -1 when that is not known."""
         if seq_id < self._known_from:
             return -1
         index = bisect_right(self._seq_ids, seq_id)
@@ -87,7 +87,7 @@ def sample_arrivals(queue: Queue, now_ms: int) -> None:
 
 
 def arrived_ms(queue: Queue, seq_id: int) -> int:
-    """When a message came, roughly; -1 when nobody knows."""
+    """Return when a message came, roughly; -1 when that is not known."""
     if queue.arrivals is None:
         # No tick since the queue was made: what is there came just now, unless numbers tell nothing.
         return -1 if queue.has_priorities else queue.wall_ms()

@@ -132,7 +132,7 @@ class Queue(Availability):
         self.deleted = False
         # A bug in the backing: it holds what it holds until the next start.
         self.crashed = False
-        # Set by whoever wants it to hand out nothing for now.
+        # While set, the queue hands out nothing.
         self.paused = False
         # Settlements and purges of many messages that are under way; and how many of them put messages back, or take
         # ready ones away: until those are over nothing is handed out.
@@ -159,7 +159,7 @@ class Queue(Availability):
         self._owner = owner
         # Consumers that take messages and do not want all of them.
         self._choosy_count = 0
-        # When messages came; None while nobody knows.
+        # When messages came; None while that is not known.
         self.arrivals: Arrivals | None = None
         # An exclusive consumer is there, alone.
         self._in_exclusive_use = False
@@ -263,7 +263,7 @@ class Queue(Availability):
         first_seq_id = self.backing.publish(envelope, bodies, props, delivered)
         self._enqueued(first_seq_id, count, confirm)
         if expiration_ms == 0:
-            # It reaches a consumer that waits for it now, or nobody.
+            # It reaches a consumer that waits for it now, or none.
             self.expiry.is_suspended = True
             try:
                 self.serve_waiting(self.ready_count())
@@ -344,7 +344,7 @@ class Queue(Availability):
                 unconfirmed.pop(token, None)
         settle_all(tokens)
         if unconfirmed and self.backing.needs_timeout() != TIMEOUT_TIMED:
-            # It owes nobody anything: the rest was refused, and told so.
+            # It owes no confirm: the rest was refused, and told so.
             unconfirmed.clear()
 
     # --- consuming ----------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ class Queue(Availability):
         return 0 if self.paused or self.returning else self.ready_count()
 
     def arrived(self) -> None:
-        """The backing may have got messages by itself: offer them. Nobody here has noted whether they expire."""
+        """Offer messages that the backing got by itself. Whether they expire was not noted."""
         count = self.backing.drain_arrived()
         if count:
             self.expiry.recovered()
@@ -429,7 +429,7 @@ class Queue(Availability):
         if not manager.begin_pull(consumer):
             return None
         if self.paused or self.returning or (self.expiry.may_expire and self.expiry.drop_head()):
-            # What has expired goes in slices; whoever waits is notified behind the last one.
+            # Expired messages go in slices; consumers are notified behind the last one.
             manager.missed(consumer)
             return None
         if not consumer.acquires:
@@ -547,7 +547,7 @@ class Queue(Availability):
             return None
         slices = 0
         while self.expiry.may_expire and self.expiry.drop_head():
-            # Whoever gets is not called again: it may wait for some of the dead to be carried away.
+            # A basic.get is not repeated: it may wait for some dead letters to leave.
             slices += 1
             if slices == GET_SLICES_MAX:
                 return None
@@ -569,7 +569,7 @@ class Queue(Availability):
                 self.settled(seq_ids)
 
     def requeue(self, seq_ids: Sequence[int], lost: bool = False) -> None:
-        """Back to their original positions, and offered again. `lost`: nobody said so, the consumer is gone."""
+        """Put messages back at their original positions. `lost`: their consumer is gone."""
         if self.deleted or self.crashed:
             return
         if self.returns is not None:
@@ -731,7 +731,7 @@ class Queue(Availability):
             self.backing.terminate()
 
     def crash(self) -> None:
-        """The backing failed in a way that nobody foresaw: whoever relies on this queue is told, and nobody else."""
+        """Give the queue up after an unforeseen failure of its backing: its clients are told, and no others."""
         self._leave_use()
         self.deleted = False
         self.crashed = True

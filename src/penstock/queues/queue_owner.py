@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class QueueOwner(ABC):
-    """Whoever keeps the queue; the vhost."""
+    """The owner of queues: the vhost."""
 
     @abstractmethod
     def last_consumer_gone(self, queue: Queue) -> None:

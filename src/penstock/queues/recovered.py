@@ -22,7 +22,7 @@ def fetch_unexpired(
     backing: BackingQueue, count_max: int, bytes_max: int, ack_required: bool, now_ms: int, actor: int
 ) -> Run | None:
     """Like `BackingQueue.fetch`, up to a message that has expired. The head must not have."""
-    # What nobody has to acknowledge is the queue's until it is known how far the run goes.
+    # Messages without acknowledgement are the queue's until it is known how far the run goes.
     run = backing.fetch(count_max, bytes_max, True, actor if ack_required else THE_QUEUE)
     if run is None:
         return None

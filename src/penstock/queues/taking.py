@@ -28,7 +28,7 @@ def take(queue: Queue, seq_ids: Sequence[int]) -> list[int]:
 
 
 def drop_taken(queue: Queue, seq_ids: Sequence[int], outcome: int = MOVED) -> None:
-    """Messages that somebody took are gone: elsewhere, or as the outcome says."""
+    """Remove messages that were taken; the outcome says what became of them."""
     if not queue.deleted and not queue.crashed:
         queue.backing.ack(seq_ids, outcome)
         if queue.selection is not None:

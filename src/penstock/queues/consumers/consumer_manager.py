@@ -172,7 +172,7 @@ class ConsumerManager:
         if self._non_acquiring.size:
             for node in self._non_acquiring.nodes():
                 node.consumer.notify_work()
-        # Where all of the highest priority are notified, it is enough: whoever of them gets nothing hands on.
+        # Where all of the highest priority are notified, it is enough: one that gets nothing hands on.
         active = self._active
         if not active or active[0].interested.size == 0:
             return

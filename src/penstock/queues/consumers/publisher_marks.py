@@ -10,8 +10,8 @@ publisher that follow each other are one stretch. In a queue with priorities a s
 Invariants
   1. Stretches do not overlap and are in order; the three lists have the same length.
   2. There are at most STRETCHES_MAX of them after each call. If more are needed for what is still in the queue, the
-     lower ones are forgotten: those messages are nobody's then.
-  3. A seq_id outside of all stretches is nobody's.
+     lower ones are forgotten: those messages have no known publisher then.
+  3. A seq_id outside of all stretches has no known publisher.
 
 A publisher is any object, and is compared by identity.
 """
@@ -112,7 +112,7 @@ def attached(marks: PublisherMarks | None, no_local: NoLocal, backing: BackingQu
 
 
 def detached(marks: PublisherMarks, no_local: NoLocal) -> PublisherMarks | None:
-    """Such a consumer leaves: the marks, or None when nobody needs them any more."""
+    """Remove such a consumer; return the marks, or None when no consumer needs them any more."""
     assert no_local.marks is marks
     no_local.marks = None
     marks.consumer_count -= 1

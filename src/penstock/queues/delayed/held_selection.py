@@ -173,7 +173,7 @@ class HeldSelection(Selection):
     # --- consumers, of which there are none ---------------------------------------------------------------
 
     def fetch(self, consumer: Consumer | None, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
-        """Nobody is given a held message."""
+        """Return None: no consumer gets a held message."""
         return None
 
     def has_for(self, consumer: Consumer) -> bool:

@@ -89,7 +89,7 @@ class DropHead(Overflow):
 
 @final
 class Ring(Overflow):
-    """Drops the oldest messages, also those that somebody has not acknowledged yet."""
+    """Drops the oldest messages, also unacknowledged ones."""
 
     def __init__(self, queue: Queue, room: RoomLimits, expiries: ExpirySchedule) -> None:
         self._queue = queue

@@ -75,7 +75,7 @@ class DeadLetterRetry(Expiring):
                 continue
             first = [seq_ids.popleft() for _ in range(min(AT_ONCE_MAX, len(seq_ids)))]
             others_count = len(seq_ids)
-            # What is refused comes back through `keep`, behind the others: whoever has a place is not to wait for it.
+            # What is refused comes back through `keep`, behind the others, so that those with a target need not wait.
             self._carry(first, reason, carrier)
             was_taken = was_taken or len(seq_ids) - others_count < len(first)
             if not seq_ids:

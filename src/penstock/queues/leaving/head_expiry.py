@@ -61,7 +61,7 @@ class HeadExpiry(Expiring):
         self.may_expire = False
         # One may expire before another in front of it.
         self.disordered = False
-        # Messages of the broker's last run may be there, of which nobody knows here whether and when they expire.
+        # Messages of the broker's last run may be there; whether and when they expire is not known here.
         self.has_recovered = False
         # While what was just published is handed out, however short its life is.
         self.is_suspended = False

@@ -36,7 +36,7 @@ class Leaving(DeadLetterSource, SelectionHost):
         self._queue = queue
         self._expiries = expiries
         self._clock = clock
-        # Dead that nobody takes now: they stay pending, and are offered again.
+        # Dead letters that no target takes now: they stay pending, and are offered again.
         self._again: DeadLetterRetry | None = None
         # Messages that some of their targets have, and others did not take yet; ids of those that have them.
         self._already_at: dict[int, frozenset[str]] = {}

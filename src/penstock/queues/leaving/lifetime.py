@@ -40,7 +40,7 @@ class Lifetime(Expiring):
         self.used()
 
     def used(self) -> None:
-        """Somebody has shown that the queue is needed."""
+        """Note a use of the queue."""
         self._used_ms = self._clock.wall_ms()
         if self.armed_ms < 0:
             self._expiries.arm(self, self._used_ms + self._idle_ms_max)

@@ -173,7 +173,7 @@ class Returns:
             count = self._backing.delivery_count(seq_id)
             if count == 0:
                 # It comes back from a wait, and says how often it was delivered before. What is delivered for the first
-                # time is not asked: anybody can write a header.
+                # time is not asked: any client can write a header.
                 count = self._counting.count_of(envelope)
                 if count:
                     self._backing.set_delivery_count(seq_id, count)

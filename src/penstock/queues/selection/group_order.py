@@ -1,9 +1,9 @@
 """Message groups: the messages of one group go to one consumer at a time, in order (Qpid's shared and standard groups).
 
 Shared: a group is a key. It is bound to a consumer while that has at least one delivered, unsettled message of it, and
-free for anybody when all are settled. A message without a key is of the default group.
+free when all are settled. A message without a key is of the default group.
 Standard: a group is one of 255 buckets of keys. It is bound to the first consumer that takes from it, until that one
-leaves and has settled or returned what it had. Messages without a key are of no group: anybody may take them.
+leaves and has settled or returned what it had. Messages without a key are of no group: every consumer may take them.
 
 A consumer is given the first message among the free groups and its own, which binds the group; `settled` and `returned`
 may free it. basic.get is one more consumer, which binds a group only while a message that it got is unsettled.

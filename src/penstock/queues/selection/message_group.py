@@ -44,7 +44,7 @@ class MessageGroup:
         self.key = key
         # Tells it from all others, also from a group of the same key that is gone.
         self.serial = serial
-        # Everybody may take from it at any time: messages that belong to no group.
+        # Messages that belong to no group: every consumer may take them at any time.
         self.is_open = is_open
         # Seq_ids on the shelf.
         self.waiting = SortedChunks()

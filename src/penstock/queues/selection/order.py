@@ -48,7 +48,7 @@ class Order(ABC):
 
     def __init__(self, key_reader: KeyReader | None) -> None:
         self.key_reader = key_reader
-        # How many messages became available by what was told; set to 0 by whoever has told the consumers.
+        # How many messages became available by what was told; set to 0 when the consumers were told.
         self.freed = 0
 
     def attach(self, shelf: Shelf) -> None:
@@ -84,7 +84,7 @@ class Order(ABC):
 
     @abstractmethod
     def removed(self, item: Shelved) -> None:
-        """A message left the shelf, and nobody got it."""
+        """A message left the shelf, but not for a consumer."""
 
     @abstractmethod
     def handed_out(self, item: Shelved, consumer: Consumer | None, ack_required: bool) -> None:
@@ -100,7 +100,7 @@ class Order(ABC):
 
     @abstractmethod
     def cleared(self) -> None:
-        """Everything left the shelf, and nobody got it."""
+        """Everything left the shelf, but not for a consumer."""
 
     @abstractmethod
     def consumer_gone(self, consumer: Consumer) -> None:

@@ -58,7 +58,7 @@ class ShelfSelection(Selection):
         self._looks_max = looks_max
         # What is ready in the backing has this seq_id or a higher one.
         self._backing_from = 0
-        # Somebody found nothing on a full shelf, with more behind it.
+        # A consumer found nothing on a full shelf, with more behind it.
         self._found_full = False
         # What was shelved since then: that one has not seen it.
         self._shelved_since = 0
@@ -201,7 +201,7 @@ class ShelfSelection(Selection):
         for item in items:
             seq_id = item.seq_id
             if seq_id in self._shelf.items:
-                # Somebody requeued it: it is pending again now.
+                # It was requeued, and is pending again now.
                 continue
             known = self._delivered.pop(seq_id, None)
             if known is not None:
