@@ -85,5 +85,5 @@ class Users:
         if user is None:
             self._nobody.has_password(password)
             return None
-        # Nobody logs in with an empty password, not even a user who was given one: as in RabbitMQ.
+        # An empty password is refused, even for a user who was given one: as in RabbitMQ.
         return user if user.has_password(password) and password else None

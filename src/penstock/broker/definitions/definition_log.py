@@ -50,7 +50,7 @@ class DefinitionLog:
     def _record(self, change: Json) -> None:
         self._journal.define(encode_change(change))
         self._recorded += 1
-        # Whether anybody waits or not, a change does not lie around until the next commit comes along.
+        # A change is written soon, even when no answer waits for it.
         self.when_durable(_nobody)
 
     def is_durable(self) -> bool:

@@ -51,7 +51,7 @@ class QueueDefinition:
     queue_id: str
     auto_delete: bool
     arguments: Table
-    # It hands out nothing until somebody resumes it.
+    # It hands out nothing until it is resumed.
     paused: bool = False
 
 

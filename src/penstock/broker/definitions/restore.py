@@ -21,7 +21,7 @@ def read_definitions(whole: bytes, changes: list[bytes], report: list[str]) -> D
         try:
             definitions.load(whole)
         except BadDefinitions as error:
-            # Without them nobody knows which queues there are, and their messages would be taken for rubbish.
+            # Without them the queues are not known, and their messages would be taken for rubbish.
             raise StartupError(
                 f"the definitions in the data folder cannot be read: {error}. Nothing was changed. Was it written by a"
                 " newer penstock? Start that one, or another data folder with --data-dir."

@@ -145,7 +145,7 @@ class CountHeader(Counting):
     def count_of(self, envelope: Envelope) -> int:
         field = self._reader.header(envelope, COUNT_HEADER)
         value = 0 if field is None else field[1]
-        # Whoever wrote the header may have written anything, and the next count must fit in it.
+        # A client may have written anything into the header, and the next count must fit.
         return min(value, COUNT_MAX) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
     def stamped(self, envelope: Envelope, count: int) -> Envelope:

@@ -7,7 +7,7 @@ from penstock.errors import AmqpError
 from penstock.wire.content import read_content
 from penstock.wire.properties import Properties, encode_properties
 
-# A row that was put with SQL has octets, and nobody says what they are.
+# A row that was put with SQL has octets of an unknown kind.
 OCTETS = "application/octet-stream"
 # Different properties whose facts are remembered.
 REMEMBERED_MAX = 256

@@ -35,7 +35,7 @@ FIRST_DEATH_REASON: Final = "x-first-death-reason"
 # Everything that a death writes.
 OUR_HEADERS: Final = (X_DEATH, FIRST_DEATH_EXCHANGE, FIRST_DEATH_QUEUE, FIRST_DEATH_REASON)
 CC: Final = "CC"
-# The one reason that somebody gives; all others are automatic.
+# The one reason that a client gives; all others are automatic.
 REJECTED: Final = b"rejected"
 COUNT_MAX: Final = (1 << 63) - 1
 

@@ -78,7 +78,7 @@ class MemoryMonitor:
             queue.set_ram_bytes_target(NO_BYTES_TARGET)
 
     def _press(self, holders: Sequence[tuple[BackingQueue, int]], ratio: float, other_bytes: int) -> None:
-        """`other_bytes` is used by whoever cannot page."""
+        """`other_bytes` is memory that cannot be paged out."""
         durations = [queue.ram_duration() for queue, _ in holders]
         self.desired_duration_s = desired_duration(durations, ratio)
         budget_bytes = max(0, int(PAGING_RATIO * self._bytes_max) - other_bytes)

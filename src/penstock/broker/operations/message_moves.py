@@ -170,7 +170,7 @@ def note_others(queue: Queue, chosen: Sequence[int], outcome: Outcome) -> None:
     known = {*outcome.out_of_reach, *outcome.busy}
     unknown = [seq_id for seq_id in rest if seq_id not in known]
     if queue.backing.is_looking():
-        # Nobody can say yet what they are: it is being asked for.
+        # What they are is not known yet: it is being asked for.
         outcome.out_of_reach.extend(unknown)
     else:
         outcome.unknown = unknown
@@ -212,7 +212,7 @@ def _promised(vhost: VHost, found: Sequence[Dead], target: Target, outcome: Outc
 
 
 class MoveTo(DeadLetters):
-    """Carries messages to where somebody wants them."""
+    """Carries messages to the target that the operator named."""
 
     def __init__(self, vhost: VHost, target: Target) -> None:
         self._vhost = vhost

@@ -43,7 +43,7 @@ class Query:
     routing_key: str | None = None
     # Octets that the body contains.
     body: bytes | None = None
-    # Milliseconds. Messages whose age nobody knows are neither.
+    # Milliseconds. Messages of unknown age are neither.
     older_than_ms: int | None = None
     younger_than_ms: int | None = None
 

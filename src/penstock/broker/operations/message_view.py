@@ -18,14 +18,14 @@ BODY_BYTES_SHOWN: Final = 1024
 
 @dataclass(slots=True)
 class MessageView:
-    """One message of a queue. Times are milliseconds since 1970; None: there is none, or nobody knows."""
+    """One message of a queue. Times are milliseconds since 1970; None: there is none, or it is not known."""
 
     seq_id: int
     # ready, unacked or held.
     state: str
     # When a held message is due.
     due_ms: int | None
-    # When it expires, unless somebody gets it before.
+    # When it expires, unless a consumer gets it before.
     expires_ms: int | None
     # When it came, to a second or a hundredth of its age.
     arrived_ms: int | None

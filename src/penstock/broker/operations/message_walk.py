@@ -37,7 +37,7 @@ class Seen:
     seq_id: int
     entry: Entry
     state: str
-    # None: nobody knows.
+    # None: not known.
     redelivered: bool | None
 
 
@@ -81,7 +81,7 @@ class Walk:
                 run = self._browse(position)
             aside = self._aside[index] if index < len(self._aside) else None
             if run is None and aside is None:
-                # What is somewhere else comes later: whoever walks again from here finds it.
+                # Messages that are elsewhere come later: the next walk from here finds them.
                 self.next_seq_id = position if self._backing.is_looking() else None
                 return
             if aside is not None and (run is None or aside < max(position, run.first_seq_id)):
@@ -121,7 +121,7 @@ class Walk:
         return page if stop is None else [seq_id for seq_id in page if seq_id < stop]
 
     def _read_aside(self, wanted: list[int]) -> list[Seen]:
-        # One that cannot be read is damaged, and passed over, as by everybody else.
+        # One that cannot be read is damaged, and is passed over, as it is by consumers.
         return [Seen(seq_id, entry, self._state(seq_id), None) for seq_id, entry in read_pending(self._backing, wanted)]
 
     def _state(self, seq_id: int) -> str:

@@ -1,7 +1,7 @@
 """Companion queues: what a feature must remember, kept as messages beside the queue or exchange that needs it.
 
 A companion is a queue like any other, durable as its owner is, but clients never see it: it is in a list of its own, so
-nothing is routed to it by name and nobody can declare, consume from or delete it. It goes with its owner.
+nothing is routed to it by name and no client can declare, consume from or delete it. It goes with its owner.
 
     held-queue      messages that an ordinary queue holds back: until they are valid, or until their next try
     held-exchange   messages that an x-delayed-message exchange holds back

@@ -23,7 +23,7 @@ class ReplyReceiver(ABC):
 
     @abstractmethod
     def receive_replies(self, envelope: Envelope, bodies: Sequence[bytes]) -> None:
-        """Deliver to the client; nobody keeps a copy."""
+        """Deliver to the client; no copy is kept."""
 
 
 class DirectReplies:
@@ -33,7 +33,7 @@ class DirectReplies:
         self._receivers: dict[str, ReplyReceiver] = {}
 
     def open(self, receiver: ReplyReceiver) -> str:
-        """A new address for the receiver; nobody can guess it."""
+        """Return a new address for the receiver, which cannot be guessed."""
         address = PREFIX + secrets.token_urlsafe(24)
         self._receivers[address] = receiver
         return address

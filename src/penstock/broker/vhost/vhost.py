@@ -190,7 +190,7 @@ class VHost(QueueOwner):
             raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
 
     def new_queue_name(self) -> str:
-        """A name that nobody has."""
+        """Return a name that is not in use."""
         return f"amq.gen-{secrets.token_urlsafe(16)}"
 
     def declare_server_named_queue(
@@ -341,7 +341,7 @@ class VHost(QueueOwner):
         return queue.delete()
 
     def queue_expired(self, queue: Queue) -> None:
-        """Nobody has used it for as long as its x-expires says."""
+        """Delete a queue that was not used for as long as its x-expires says."""
         if not queue.deleted:
             self._remove_queue(queue)
 
