@@ -181,7 +181,7 @@ class Server:
             await http.stop()
 
     async def _stop_listening(self, listener: asyncio.Server) -> None:
-        """Accept nobody any more, and refuse those who were accepted a moment ago.
+        """Accept no more connections, and refuse those that were accepted a moment ago.
 
         asyncio makes their transports in a later turn of the loop, and fails to, without closing the socket, when the
         listener is closed by then (Server._attach). So it stops accepting first, and the listener is closed last.
@@ -389,7 +389,7 @@ class Server:
                 # A queue may have room again, and nothing else may happen that leads to a turn.
                 self.flow.release()
         finally:
-            # One that fails keeps nobody else from its time.
+            # One that fails does not keep the others from their time.
             self.arm_expiry()
 
 

@@ -54,7 +54,7 @@ class AckTimeouts(Expiring):
             pause_ms = max(self._shortest_ms // WAKES_PER_TIMEOUT, unacked.stretch_count() // STRETCHES_PER_MS)
             self._expiries.arm(self, max(next_ms, now_ms + pause_ms))
         elif channel.transaction is not None:
-            # A rollback makes deliveries unsettled again, and tells nobody.
+            # A rollback makes deliveries unsettled again without telling this object.
             self._expiries.arm(self, now_ms + self._shortest_ms)
 
     def close(self) -> None:

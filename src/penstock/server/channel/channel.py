@@ -140,7 +140,7 @@ class Channel(ReplyReceiver):
 
     def begin_content(self, route: PublishRoute) -> None:
         """A basic.publish was read whose content did not come along whole."""
-        # Whoever sends content publishes, however long it takes: the alarms hold it back like any other.
+        # A connection that sends content is a publisher, however long it takes: the alarms block it like any other.
         self.connection.published()
         self._content_state = EXPECT_HEADER
         self._content_route = route
@@ -273,7 +273,7 @@ class Channel(ReplyReceiver):
         if self.closing or self._reply_encoder is None or not self.connection.is_writable():
             return
         for body in bodies:
-            # Nobody acknowledges a reply; all of them have the same tag.
+            # Replies are not acknowledged; all of them have the same tag.
             entries: list[Entry] = [(envelope, body, None)]
             self.connection.sent_bytes(self._reply_encoder.encode(self.connection.out, entries, 1, False))
 
@@ -319,7 +319,7 @@ class Channel(ReplyReceiver):
 
     def settle_slice(self, spans: list[Span], how: int) -> None:
         """Settle some of the deliveries that were settled together."""
-        # Only who is out of credit can have lost interest by that: with credit left nobody has to be asked.
+        # Only consumers without credit can have lost interest by that: with credit left none has to be asked.
         was_out_of_credit = 0 < self.prefetch_count <= self.consumer_unacked_count
         for run, first_seq_id, count in spans:
             seq_ids = range(first_seq_id, first_seq_id + count)
@@ -378,7 +378,7 @@ class Channel(ReplyReceiver):
         """The last queue of a subscription was deleted."""
         self.subscriptions.pop(subscription.tag, None)
         if self.connection.has_capability("consumer_cancel_notify"):
-            # After this turn's answers: whoever deletes a queue that it consumes from gets delete-ok first.
+            # After this turn's answers: a client that deletes a queue that it consumes from gets delete-ok first.
             self.connection.server.loop.call_soon(
                 self._cancel_behind_answers, methods.BasicCancel(subscription.tag, True)
             )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final, final
 
-# Ranges of one channel. Whoever leaves more holes than this among its late acknowledgements has its oldest forgotten.
+# Ranges of one channel. With more holes than this among late acknowledgements the oldest are forgotten.
 RANGES_MAX: Final = 4_096
 
 

@@ -6,7 +6,7 @@ from penstock.errors import AmqpError
 from penstock.wire.tables import decode_table
 
 MECHANISMS = ("AMQPLAIN", "PLAIN")
-# A response is a user name and a password; nobody needs more than this.
+# A response is a user name and a password; this is more than enough.
 RESPONSE_BYTES_MAX = 4096
 
 
@@ -15,7 +15,7 @@ class BadResponse(Exception):
 
 
 def read_plain(response: bytes) -> tuple[str, bytes]:
-    """User and password from `NUL user NUL password`; acting for somebody else is not offered."""
+    """Return user and password from `NUL user NUL password`; an authorization identity is not supported."""
     parts = response.split(b"\x00")
     if len(parts) != 3 or parts[0]:
         raise BadResponse(f"response {response[:1]!r}… is not of the form NUL user NUL password")

@@ -29,7 +29,7 @@ class AwaitedAnswer:
         self._answered = False
 
     def wait_with(self, when_durable: Callable[[Callable[[bool], None]], None]) -> None:
-        """Have it sent by whoever calls back when everything so far is durable; that may be at once."""
+        """Have the answer sent when everything so far is durable; that may be at once."""
         when_durable(self._durable)
         if not self._answered:
             self._channel.connection.stop_parsing(DISK)

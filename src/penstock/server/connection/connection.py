@@ -430,7 +430,7 @@ class Connection(asyncio.Protocol):
             # Behind the answers to the methods that came before the malformed frame.
             self.refuse(error, 0)
         except Exception as error:
-            # A bug of ours must cost this client its connection and nobody else anything.
+            # A bug of ours must cost this client its connection, and other clients nothing.
             self._reader.clear()
             self.failed_with(error)
         if self._fed:

@@ -51,7 +51,7 @@ class LoginGuard:
         self._push((address, ""), self._address_step_s())
 
     def succeeded(self, address: str, user: str) -> None:
-        """It was the right password: whoever waits for this user here need not wait."""
+        """End the waiting for this user at this address: the password was right."""
         self._free_s.pop((address, user), None)
 
     def _address_step_s(self) -> float:
@@ -61,7 +61,7 @@ class LoginGuard:
         if step_s <= 0:
             return
         now_s = self._clock.monotonic_s()
-        # Nobody waits longer than a handshake may take, so it is not noted either: a flood ends with the flood.
+        # No login waits longer than a handshake may take, so longer waits are not noted: a flood ends with the flood.
         free_s = min(max(now_s, self._free_s.pop(key, 0.0)) + step_s, now_s + limits.LOGIN_WAIT_S_MAX)
         if len(self._free_s) >= limits.LOGIN_GUARD_ENTRIES_MAX:
             # The one that has waited longest for another guess.

@@ -50,7 +50,7 @@ class GuardedProtocol(H11Protocol):
             return True
         host = self._host()
         alike = [each for each in self.connections if isinstance(each, GuardedProtocol) and each._host() == host]
-        # Whoever takes all that one address may have leaves some to the others.
+        # An address with its whole share leaves some to the others.
         return len(alike) > max(1, self.connections_max * 3 // 4)
 
     def _host(self) -> str:
@@ -61,7 +61,7 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Bytes that are no request, maybe behind an answer: then no other one can follow, and nobody is told."""
+        """Answer bytes that are not HTTP with 400; if a response has already started, only close the connection."""
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:
@@ -104,7 +104,7 @@ def make_server(app: Any, connections_max: int) -> QuietServer:
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            # It warns of each request that is none, and anybody can send those.
+            # It warns of each request that is not HTTP, and any client can send those.
             log_level="error",
             access_log=False,
             # Who asks is who is connected, whatever headers say: it decides whether a guest is let in.

@@ -32,7 +32,7 @@ def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
 
 
 def _check_alternate_rights(channel: Channel, name: str, method: methods.ExchangeDeclare) -> None:
-    """Whoever names an alternate exchange must be able to read from this one and write to that one."""
+    """Check that the user may read from this exchange and write to its alternate exchange."""
     field = method.arguments.get("alternate-exchange")
     if field is not None and isinstance(field[1], bytes):
         connection = channel.connection

@@ -24,12 +24,12 @@ def channel_close(channel: Channel, method: methods.ChannelClose) -> None:
     channel.offer()
     connection.forget_channel(channel)
     connection.channels.pop(channel.number, None)
-    # Not before what it had is ready again: whoever has this answer may look.
+    # Not before what it had is ready again: the client may look when it has this answer.
     connection.when_settled(lambda: channel.send(methods.ChannelCloseOk()))
 
 
 def channel_flow(channel: Channel, method: methods.ChannelFlow) -> None:
-    """Stop or resume deliveries. What basic.get asks for and direct replies, which nobody keeps, come all the same."""
+    """Stop or resume deliveries. Answers of basic.get, and direct replies, which are not kept, come all the same."""
     channel.offer()
     channel.flow_stopped = not method.active
     channel.update_interest()

@@ -54,7 +54,7 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
 
 def _declared(channel: Channel, method: methods.QueueDeclare, queue: Queue) -> None:
     if queue.deleted:
-        # By somebody else, while the database was asked: it is declared behind that.
+        # By another client, while the database was asked: it is declared behind that.
         queue_declare(channel, method)
         return
     answer = methods.QueueDeclareOk(queue.name, len(queue), queue.consumer_count())
@@ -113,7 +113,7 @@ def _delete(channel: Channel, method: methods.QueueDelete, name: str) -> None:
         counts.append(vhost.delete_queue(queue, False, False))
 
     def answer() -> None:
-        # Nothing is counted when somebody else has deleted it meanwhile.
+        # Nothing is counted when another client has deleted it meanwhile.
         channel.answer(methods.QueueDeleteOk(counts[0] if counts else 0), method.no_wait)
 
     when_dropped(channel, method.INDEX, queue, delete, answer)
@@ -159,7 +159,7 @@ def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
     if method.exchange == "":
         raise default_exchange_refusal()
     if vhost.is_queue_bound(method.exchange, name, key, method.arguments):
-        # As in RabbitMQ whoever may not use the queue is refused only where there is something to unbind.
+        # As in RabbitMQ, a client that may not use the queue is refused only where there is something to unbind.
         vhost.queue(name, connection, even_crashed=True)
     vhost.unbind_queue(method.exchange, name, key, method.arguments)
     channel.answer(methods.QueueUnbindOk())

@@ -75,7 +75,7 @@ class PgConnection(ABC):
             loop.remove_reader(number)
         self._woken.clear()
         if _is_readable(number):
-            # The server says something that nobody asked for: goodbye, mostly. Nothing is in flight.
+            # The server speaks unasked: goodbye, mostly. Nothing is in flight.
             raise psycopg.OperationalError("the server has ended the session")
 
     async def rows(self, connection: Connection, statement: str, parameters: Sequence[Any] = ()) -> Rows:

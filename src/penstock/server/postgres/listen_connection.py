@@ -30,7 +30,7 @@ log = logging.getLogger("penstock.postgres")
 LISTEN_S = 0.25
 COUNT_S = (1.0, 1.0)
 SEEN_S = (2.0, 2.0)
-# After a restart of the database nobody is seen at first: others are given the time to take up their numbers.
+# After a restart of the database no node is seen at first: others are given the time to take up their numbers.
 FIRST_SWEEP_S = 4.0
 
 

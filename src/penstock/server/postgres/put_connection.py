@@ -1,8 +1,8 @@
 """Putting: what all queues have published in a turn is one transaction; the next one gathers meanwhile.
 
 A publish is *waiting*, then *in flight*, then answered once: with its ids after COMMIT, or with None. None means that
-it is not there, or that nobody knows: the connection was lost before the answer came. What was waiting then waits on,
-but not for ever and not without bounds.
+it is not there, or that this is unknown: the connection was lost before the answer came. What was waiting then waits
+on, but not for ever and not without bounds.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class PgPutConnection(PgConnection):
         rows: list[PutRow] = []
         for item in batch:
             if item.rows and not item.queue_link.queue_id:
-                # Dropped by somebody else, or not looked up since the start: it is made again.
+                # Dropped by another client, or not looked up since the start: it is made again.
                 item.queue_link.queue_id = (await self.rows(connection, "use_queue", (item.queue_link.name, None)))[0][
                     0
                 ]

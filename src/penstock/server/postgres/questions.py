@@ -27,7 +27,7 @@ from penstock.server.postgres.connection import Connection, Rows
 # What was found, or why nothing could be.
 Told = Callable[[Rows | ChannelException], None]
 
-# SQLSTATE: somebody else has the lock.
+# SQLSTATE: another session has the lock.
 IS_LOCKED = "55P03"
 # Between two tries for a lock.
 PAUSE_S = 0.05

@@ -46,7 +46,7 @@ class ServerQueueLink(PgQueueLink):
         self.participant = Participant(name, "consumer", GRACE_S, SAYS_AFTER_S)
         # What puts notify on; "" = not known yet.
         self.channel = ""
-        # Somebody else was named by a notification, and we look a moment later.
+        # Another participant was named by a notification, and we look a moment later.
         self.is_look_planned = False
         self.is_closing = False
         self.is_closed = False
@@ -63,7 +63,7 @@ class ServerQueueLink(PgQueueLink):
         self.seen: list[int] = []
         # Messages at the head that have expired, to be reserved by number.
         self.expired: list[int] = []
-        # Messages that somebody wants by number.
+        # Messages that are wanted by number.
         self.numbers: list[int] = []
         self.is_asked = False
         self._look_due = False
@@ -247,7 +247,7 @@ class ServerQueueLink(PgQueueLink):
             self.tell(self.receiver.may_be_ready)
 
     def release_waiting(self, why: str) -> None:
-        """Whoever waits for an answer goes on without one."""
+        """End all waits for an answer without one."""
         getters, self.getters = self.getters, []
         quiet, self.quiet = self.quiet, []
         answers = [partial(answered, unavailable(self.name, why)) for answered in getters]

@@ -1,8 +1,8 @@
 """Reserving and settling: one connection, which also holds this node's numbers (`attach`).
 
 Queues with work take turns. For each: what was settled since the last time goes first, in one statement for each kind;
-then, if somebody wants messages, some are reserved. What the connection's loss interrupts is done again after the next
-one; settling twice is harmless. Rows that were reserved and whose answer was lost are found then, and given back.
+then, if a consumer wants messages, some are reserved. What the connection's loss interrupts is done again after the
+next one; settling twice is harmless. Rows that were reserved and whose answer was lost are found then, and given back.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class PgWorkConnection(PgConnection):
 
     async def serve(self, connection: Connection) -> None:
         self.wake()
-        # Whoever has messages with consumers takes up its number before the grace is over.
+        # A queue whose consumers have messages takes up its number before the grace is over.
         for queue_link in list(self._attached):
             self._busy[queue_link] = None
         while True:
@@ -144,7 +144,7 @@ class PgWorkConnection(PgConnection):
             if is_session_lost(connection, error):
                 raise
             if error.sqlstate == QUEUE_IS_GONE:
-                # Dropped by somebody else: it is made again when this node attaches to it.
+                # Dropped by another client: it is made again when this node attaches to it.
                 queue_link.participant.is_attached = False
                 self.add(queue_link)
                 return

@@ -45,7 +45,7 @@ class Settlement(Sliced):
     """Deliveries that one client has settled together, or has left behind."""
 
     def __init__(self, connection: Connection, channel: Channel | None, spans: SpanSlices) -> None:
-        """Without a channel they were left behind: they go back, and nobody's credit is counted."""
+        """Without a channel they were left behind: they go back, and no credit is counted."""
         super().__init__()
         self._connection = connection
         self._channel = channel

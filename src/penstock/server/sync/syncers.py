@@ -2,7 +2,7 @@
 
 A sync blocks, and a thread that syncs needs the interpreter before and after the call: beside a loop that always has
 work it gets it late or never. A process does not share the interpreter. So `penstock serve` has a `ProcessSyncer`; a
-broker inside somebody's test process, and one on Windows, has a `ThreadSyncer`, which makes the loop step aside for
+broker inside a test process, and one on Windows, has a `ThreadSyncer`, which makes the loop step aside for
 moments while a sync is under way. See docs/decisions/0007.
 
 Both answer requests in their order, on the loop's thread.
@@ -219,7 +219,7 @@ class ThreadSyncer(Syncer):
             try:
                 self._loop.call_soon_threadsafe(self._take_answers)
             except RuntimeError:
-                # The loop is closed, and nobody waits any more.
+                # The loop is closed, and nothing waits any more.
                 return
 
     def _take_answers(self) -> None:

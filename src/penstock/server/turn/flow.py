@@ -168,7 +168,7 @@ class PublisherFlow:
             self._timer = self._loop.call_later(limits.THROTTLE_CHECK_S, self._check_pace)
 
     def forget(self, connection: Connection) -> None:
-        """The connection is gone, and nobody waits for its queues in its name."""
+        """Forget a connection that is gone."""
         self._waiting_for_disk.pop(connection, None)
         for throttled in self.throttled.values():
             throttled.connections.pop(connection, None)

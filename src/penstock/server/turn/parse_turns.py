@@ -34,7 +34,7 @@ class ParseTurns:
 
     def _turn(self) -> None:
         until_s = self._clock.monotonic_s() + limits.PARSE_TURN_S
-        # Whoever has still more is added again behind the others, for the next time.
+        # A connection with still more is added again behind the others, for the next time.
         for _ in range(len(self._waiting)):
             self._waiting.popleft().parse_on()
             if self._clock.monotonic_s() >= until_s:

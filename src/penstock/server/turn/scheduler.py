@@ -42,11 +42,11 @@ class Scheduler:
         # Connections with something in their output, in the order in which they got it.
         self._talking: list[Connection] = []
         self._scheduled = False
-        # Turns so far: whoever waits for a quiet moment looks at it.
+        # Turns so far, for work that waits for a quiet moment.
         self.turn_count = 0
 
     def turn_soon(self) -> None:
-        """There is something to do in a turn, for the store if for nobody else."""
+        """Ask for a turn, which may be for the store alone."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
