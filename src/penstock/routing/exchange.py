@@ -124,5 +124,5 @@ def _alternate(arguments: Table) -> str | None:
     if code != "S" or not isinstance(value, bytes):
         return None
     # RabbitMQ reaches the default exchange from no other one, not as an alternate either: "" leads nowhere.
-    # A name that is not UTF-8 is nobody's name, and stays a name that does not exist.
+    # A name that is not UTF-8 stays a name that does not exist.
     return value.decode("utf-8", "surrogateescape") or None
