@@ -3,7 +3,7 @@
 Owns: the way from an envelope to its headers, and from an envelope and other headers to a new envelope. What the
 headers mean is the business of those who ask: groups, last-value keys, dead letters, edits by hand.
 
-Life of the data: a table is decoded when somebody asks for it and is not kept, except by a `HeaderReader`. That belongs
+A table is decoded on demand and is not kept, except by a `HeaderReader`. That belongs
 to one queue, which asks for the same header of each of its messages, and forgets the oldest table for a new one.
 
 Invariants
