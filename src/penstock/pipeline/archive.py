@@ -142,7 +142,7 @@ def progress_of(lake: Lake) -> dict[str, Any] | None:
 
 
 def start(spark: SparkSession, options: ArchiveOptions, lake: Lake, lsn: int) -> StreamingQuery:
-    """The stream. Whoever starts it waits for it."""
+    """Start the stream; the caller waits for it."""
     # Both ends open the log: the source plans ranges of it, and the sink's tasks decode them.
     log = {
         "source": options.source,

@@ -29,7 +29,7 @@ _CONTENT: Final = [
     pa.field("content_type", pa.string()),
     # Values as text: strings as they are, everything else as JSON.
     pa.field("headers", HEADERS),
-    # Flags and list, as in an AMQP content header: for whoever publishes the message again.
+    # Flags and list, as in an AMQP content header, for publishing the message again.
     pa.field("properties", pa.binary()),
     # Null when it is not asked for, and when a large body had left the disk already.
     pa.field("body", pa.binary()),
@@ -54,7 +54,7 @@ EVENTS: Final = pa.schema(
         pa.field("kind_no", pa.int16(), nullable=False),
         # Why a message was dead-lettered: rejected, expired, maxlen, delivery_limit.
         pa.field("reason", pa.string()),
-        # Tag and connection of who got it; null where nobody did, for basic.get, and in journals of older brokers.
+        # Tag and connection of its consumer; null without one, for basic.get, and in journals of older brokers.
         pa.field("consumer", pa.string()),
         pa.field("connection", pa.string()),
         # From here on: of published events, null elsewhere.
@@ -133,7 +133,7 @@ RANGES: Final = pa.schema(
         pa.field("to_pos", pa.int64(), nullable=False),
         pa.field("from_lsn", pa.int64(), nullable=False),
         pa.field("to_lsn", pa.int64(), nullable=False),
-        # Of the segment, as JSON; null when it is large, and whoever decodes the range asks for it.
+        # Of the segment, as JSON; null when it is large, and the decoder asks for it.
         pa.field("index", pa.string()),
     ]
 )
@@ -163,7 +163,7 @@ KINDS: Final = {
     14: "requeued",
     # The queue was deleted with what was in it; seq is -1.
     34: "deleted",
-    # Row DELIVERED with actor -1: the queue itself took it from its place, nobody has it.
+    # Row DELIVERED with actor -1: the queue itself took it from its place.
     TAKEN: "taken",
     UNREADABLE: "unreadable",
 }

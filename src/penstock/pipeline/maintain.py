@@ -60,7 +60,7 @@ class Maintenance:
 
     dry_run: bool
     tables: tuple[TableMaintenance, ...]
-    # Folders of open lives that nobody points to any more.
+    # Folders of open lives to which nothing points any more.
     refine_folders: int
 
 

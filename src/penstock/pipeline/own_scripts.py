@@ -27,7 +27,7 @@ def own_folder() -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """A folder that nobody else can change. What is in it will be run: one that others made is refused."""
+    """Return a folder that only this user can change. What is in it will be run: one that others made is refused."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():

@@ -51,7 +51,7 @@ class PipelineStatus:
     lost_events: int
     poison_rows: int
     tables: tuple[TableSize, ...]
-    # Why somebody should look; empty when nobody need.
+    # Warnings for the operator; empty if all is well.
     alarms: tuple[str, ...]
 
 

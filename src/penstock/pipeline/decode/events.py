@@ -48,7 +48,7 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in batches of about `request.batch_rows`.
 
-    Whoever has planned the range has the index of its segment already, and can send it along: a log in another process
+    The planner of the range has the index of its segment already, and can send it along: a log in another process
     would have to make it again, by a walk through the whole segment.
     """
     if index is None:

@@ -116,7 +116,7 @@ class DeltaTable(LakeTable):
         durable.sync_folder(log)
 
     def _add(self, file: NewFile, rows_change: bool) -> AddAction:
-        """Move the file to its place. Nobody sees it there before the log names it."""
+        """Move the file to its place. Readers do not see it before the log names it."""
         name = file.path.rsplit("/", 1)[-1].removesuffix(".pending") + ".parquet"
         durable.move(self._folder / file.path, self._folder / name)
         statistics = {

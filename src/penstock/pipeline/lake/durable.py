@@ -47,7 +47,7 @@ def make_folder(path: Path) -> None:
 
 
 def replace_json(path: Path, value: Any) -> None:
-    """The file has this value, and before it had the old one or was not there: nobody sees a part."""
+    """The file has this value, and before it had the old one or was not there: a part is never seen."""
     draft = _draft(path, value)
     os.replace(draft, path)
     sync_folder(path.parent)

@@ -128,7 +128,7 @@ def commit_rows(options: SinkOptions, written: Sequence[Written], application: s
     lake = Lake(options.lake, options.format)
     bronze = [file_of_text(text) for message in written for text in message.bronze]
     poison = [file_of_text(text) for message in written for text in message.poison]
-    # Poison first: what is below the last event of bronze is then in one of the two, whenever somebody looks.
+    # Poison first: what is below the last event of bronze is then in one of the two, at any time.
     # A table that nothing was ever wrong with does not have to remember each batch in which nothing was wrong.
     if poison:
         half_batch.note(lake, application, version, [*bronze, *poison])

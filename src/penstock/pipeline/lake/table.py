@@ -5,7 +5,7 @@ name of an application and a version that only grows: a transaction that is ther
 what makes a repeated batch harmless.
 
 Files come into being elsewhere: executors write Parquet into the table's folder under names that are new
-(`writing.write_file`), and nobody sees them until a transaction names them.
+(`writing.write_file`), and readers do not see them until a transaction names them.
 
 Two implementations: `delta_table.DeltaTable` (the default) and `parquet_table.ParquetTable`, whose readers need not
 know anything but the folder. Both pass `tests/pipeline/lake/test_any_table.py`.

@@ -42,7 +42,7 @@ def write_batches(
 
 
 class PendingRows:
-    """Rows on their way into files of one table, for whoever writes to several tables at once."""
+    """Rows on their way into files of one table, for writing to several tables at once."""
 
     def __init__(self, folder: str, schema: pa.Schema, prefix: str, rows_max: int = ROWS_MAX) -> None:
         if not _PREFIX.fullmatch(prefix):

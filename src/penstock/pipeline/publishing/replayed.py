@@ -1,8 +1,8 @@
 """How a message of the past looks when it is published once more.
 
 It begins a new life. What the broker had written about the old one is taken off (`x-death` and its like, the delivery
-count), and the expiration too: most of these messages are older than that, and somebody wants them handled. So does the
-broker's own redrive. `CC` and `BCC` go, or a message would reach queues that nobody has named; and a user-id that is
+count), and the expiration too: most of these messages are older than that, and are still to be handled. So does the
+broker's own redrive. `CC` and `BCC` go, or a message would reach queues that were not named; and a user-id that is
 not the publisher's, which the broker would refuse. Everything else keeps its octets' meaning.
 
 What is added says where it comes from: `x-penstock-replayed` (the name of the replay), `-lsn` and `-queue`.

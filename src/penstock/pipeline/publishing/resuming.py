@@ -35,7 +35,7 @@ class ReplayState:
 
 
 def check_name(name: str) -> None:
-    """SelectionError for a name that nobody could read or that is too long for a key."""
+    """Raise SelectionError for a name that cannot be printed or is too long for a key."""
     if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable():
         raise SelectionError(f"the name of a replay has 1 to {NAME_CHARACTERS_MAX} printable characters")
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 PUBLISHED: Final = KINDS[1]
-# Queues in which the broker keeps what features remember; see broker/vhost/companions.py. Nobody publishes to them.
+# Queues in which the broker keeps what features remember; see broker/vhost/companions.py. Clients do not publish to
+# them.
 COMPANIONS: Final = ("amq.dedup.", "amq.held-queue.", "amq.held-exchange.")
 # What a replayed message says of itself; see `replayed`.
 NAME_HEADER: Final = "x-penstock-replayed"
@@ -80,7 +81,7 @@ def check_selection(selection: Selection) -> None:
 
 
 def existing_lake(folder: str) -> Lake:
-    """SelectionError where there is none: whoever reads one does not make it."""
+    """Open the lake; SelectionError where there is none."""
     try:
         return open_lake(folder)
     except LakeError as error:

@@ -42,7 +42,7 @@ _MESSAGE: Final = [
     # Events `delivered` and `fetched`; what the queue itself took is no delivery.
     pa.field("deliveries", pa.int64(), nullable=False),
     pa.field("requeues", pa.int64(), nullable=False),
-    # Who had it last; null for basic.get, and when nobody had it.
+    # Its last consumer; null for basic.get, and without one.
     pa.field("consumer", pa.string()),
     pa.field("connection", pa.string()),
 ]
@@ -81,7 +81,7 @@ OPEN_LIVES: Final = pa.schema(
         pa.field("first_death_queue", pa.string()),
         pa.field("first_delivered_lsn", pa.int64()),
         pa.field("last_delivered_lsn", pa.int64()),
-        # The last `requeued`; beyond last_delivered_lsn when nobody has the message now.
+        # The last `requeued`; beyond last_delivered_lsn when no consumer has the message now.
         pa.field("requeued_lsn", pa.int64()),
     ]
 )

@@ -175,7 +175,7 @@ def _microseconds(later: str, earlier: str) -> Column:
 def dead_letter_path(x_death: str) -> Column:
     """The x-death header, a JSON text, as an array of deaths; null when there is none or it is no array of tables.
 
-    Whoever publishes can write this header, so nothing in it is believed to have the right type.
+    Publishers can write this header, so nothing in it is believed to have the right type.
     """
     deaths = sql.from_json(sql.col(x_death), X_DEATH)
     return sql.transform(

@@ -3,7 +3,7 @@
 Gold is small: a row for each queue and minute in which anything happened. Only the columns that people look at are
 read, and of the files only those that reach into the span.
 
-Names of queues are text from outside. They leave here as they are; whoever shows them escapes them.
+Names of queues are text from outside. They leave here as they are; the page and the terminal escape them.
 """
 
 from __future__ import annotations

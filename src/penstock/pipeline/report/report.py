@@ -36,7 +36,7 @@ def report(
 
 
 def write_page(made: Report, path: Path) -> None:
-    """The page is there as a whole, or the one before it is: somebody may be looking at it."""
+    """Replace the page as a whole: a browser may be reading it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(html_page(made), encoding="utf-8")
     draft.replace(path)

@@ -50,7 +50,7 @@ def _prepared(options: Mapping[str, str], schema: StructType, overwrite: bool) -
     if read.declare_queue is not None:
         arguments: Table = {"x-message-deduplication": ("t", True), "x-cache-size": ("I", read.cache_size)}
         if read.dedup_header not in (None, DEDUP_HEADER):
-            # Left out where it is the default: a queue that somebody has declared without it is the same queue.
+            # Left out where it is the default: a queue that was declared without it is the same queue.
             arguments["x-deduplication-header"] = ("S", str(read.dedup_header).encode())
         with Publisher(read.address) as publisher:
             publisher.declare(read.declare_queue, arguments)

@@ -108,7 +108,7 @@ class Publisher:
         """Send what is gathered, and take in what has come: for a caller who pauses."""
         if self._wire is not None:
             self._unsent_bytes = 0
-            # A connection that is lost is found so by whoever settles.
+            # A lost connection is noticed when the publishes are settled.
             with suppress(ConnectionLost):
                 self._wire.flush()
                 self._wire.poll()
@@ -138,7 +138,7 @@ class Publisher:
     # --- the window -----------------------------------------------------------------------------------
 
     def _send(self, item: _Unconfirmed) -> None:
-        """Hand it to the connection. A connection that is lost is found so by whoever settles."""
+        """Hand it to the connection. A lost connection is noticed when the publishes are settled."""
         message = item.message
         try:
             if self._channel is None:

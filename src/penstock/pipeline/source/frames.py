@@ -62,7 +62,7 @@ def _task(options: Mapping[str, object], columns: Sequence[str]) -> tuple[LogTas
 
 def _range_options(options: Mapping[str, object], task: LogTask) -> dict[str, str]:
     given = {name: value for name, value in _texts(options).items() if name not in OF_EVENTS}
-    # Whoever plans ranges does not know what will be read of them.
+    # The planner of ranges does not know what will be read of them.
     fitting = TARGET_BYTES_WITH_BODIES if task.request.wants_bodies else TARGET_BYTES
     return {"partitionbytes": str(fitting), **given, "view": RANGES}
 

@@ -1,7 +1,7 @@
 """A log whose segments' indexes are known already, or asked for once.
 
 To make an index, all headers of a segment are read; a task that did so for its part of the segment would spend as much
-time on it as on its rows. So whoever plans has the indexes anyway, and sends them along with the ranges.
+time on it as on its rows. So the planner has the indexes anyway, and sends them along with the ranges.
 
 An index that was made earlier is as good as a new one for the range that was planned with it: segments only grow.
 """

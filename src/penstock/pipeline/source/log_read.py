@@ -107,7 +107,7 @@ class LogTask:
 
 
 class RangeTask(LogTask):
-    """Hands ranges on as they are: whoever gets them decodes them."""
+    """Hands ranges on as they are: the sink decodes them."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options

@@ -1,6 +1,6 @@
 """The options of the source: read once, on the driver, and checked as a whole.
 
-Spark hands them over with their names in lower case, and that is how they are compared. Whoever misspells one is told
+Spark hands them over with their names in lower case, and that is how they are compared. A misspelt one is told
 the names that there are: an option that is silently ignored is a wrong result.
 """
 

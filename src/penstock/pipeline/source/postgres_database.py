@@ -116,7 +116,7 @@ class Database:
             from adbc_driver_postgresql import dbapi
         except ImportError:
             raise StartupError("reading PostgreSQL needs ADBC: pip install 'penstock[pipeline]'") from None
-        # In autocommit: a transaction that stays open would hold back everybody's xmin, our own included.
+        # In autocommit: a transaction that stays open would keep vacuum from working, on our own tables, too.
         return dbapi.connect(self._url, autocommit=True)
 
 

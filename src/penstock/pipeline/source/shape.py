@@ -1,6 +1,6 @@
 """Columns of a view as Spark knows them, and Arrow batches in exactly the shape that Spark was promised.
 
-`.schema(…)` is the projection: Spark does not tell a Python source which columns a query uses, so whoever wants few of
+`.schema(…)` is the projection: Spark does not tell a Python source which columns a query uses, so a query for few of
 them says so, and only those are decoded. Names and types have to be those of the view: nothing is converted.
 """
 

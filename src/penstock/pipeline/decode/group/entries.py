@@ -25,7 +25,7 @@ class Entries:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        # Whoever counts events needs no more of them than this.
+        # Counting events needs no more of them than this.
         self.disk_lengths = group.lengths()
         self.count = len(self.disk_lengths[0])
         # Of each batch.
@@ -103,7 +103,7 @@ class Entries:
         """The payloads of some entries; null where the mask is set."""
         if self._bodies is None:
             starts = self._body_starts
-            # The text of a name may be empty; it is no message, and nobody asks for it.
+            # The text of a name may be empty; it is no message, and is not asked for.
             self._bodies = cut_out(self._group.window, starts, starts + np.maximum(self.payload_len, 0))
         return _taken(self._bodies, entries, mask)
 
@@ -141,7 +141,7 @@ class Entries:
             first = int(self._first[number])
             part = lengths[first : first + batch.entries]
             ends = np.cumsum(part) + section_at[number]
-            # Blocks that were not checked are those of bodies that nobody wants.
+            # Blocks that were not checked are those of bodies that are not wanted.
             bad_before = np.zeros(batch.heap_bytes // BLOCK_BYTES + 2, dtype=np.int64)
             bad_before[1 : len(blocks) + 1] = np.cumsum(blocks)
             bad_before[len(blocks) + 1 :] = bad_before[len(blocks)]

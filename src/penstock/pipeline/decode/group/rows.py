@@ -36,7 +36,7 @@ ROW: Final = np.dtype(
 UNKNOWN: Final = "unknown"
 # Of a row that is about no single message.
 NO_SEQ: Final = -1
-# DELIVERED with this actor: nobody has it.
+# DELIVERED with this actor: the queue itself has it.
 NOBODY: Final = -1
 # Kinds about the journal itself: they take LSNs and are no events of messages.
 HIDDEN: Final = frozenset({NAME, DEFINE, COMMIT})

@@ -215,7 +215,7 @@ class Walk:
         end = self._part.to_pos
         if self._head is None:
             return end
-        # The salt is searched for, and not the magic: nobody outside knows it, so nobody can make this slow.
+        # The salt is searched for, and not the magic: clients do not know it, so they cannot make this slow.
         salt = self._head.salt.to_bytes(8, "little")
         start = after + ALIGN_BYTES
         searched, searched_at = b"", -1

@@ -68,7 +68,7 @@ def said() -> Iterator[None]:
     except ImportError as error:
         fail(f"{MISSING} ({error})")
     except BrokenPipeError:
-        # Whoever reads has seen enough (`| head`): click ends the command without a word.
+        # The reader has seen enough (`| head`): click ends the command without a word.
         raise
     except OSError as error:
         fail(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")

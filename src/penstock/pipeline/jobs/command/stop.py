@@ -7,7 +7,7 @@ import signal
 
 
 class Stop:
-    """Whether somebody has asked for the end."""
+    """Return whether the job is to end."""
 
     def __init__(self, parent: int | None = None) -> None:
         self.asked = False
