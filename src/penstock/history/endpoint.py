@@ -51,7 +51,7 @@ _SALUTE: Final = [(b"www-authenticate", b'Basic realm="penstock", charset="UTF-8
 
 
 class Access(Enum):
-    """What somebody may do here."""
+    """What a user may do here."""
 
     GRANTED = 1
     # Wrong name or password.
@@ -136,7 +136,7 @@ class HistoryEndpoint:
             if access is Access.UNKNOWN:
                 log.warning("history: user %s was refused", ascii(given[0][:64]))
         if access is Access.UNKNOWN:
-            # A connection has one request under way at a time: whoever gives no password, or a wrong one, gets few
+            # A connection has one request under way at a time: a client without the right password gets few
             # answers in a second, and takes little of the loop's time from the broker's clients.
             await asyncio.sleep(self._refused_delay_s)
             raise BadAnswer(401, "give the name and the password of a user of this broker", _SALUTE)

@@ -144,7 +144,7 @@ class FolderLog(Log):
 
     def close(self) -> None:
         self._segments.close()
-        # Whoever has a view of it keeps it.
+        # A view of it keeps it.
         self._mapped = None
         self._growing = {}
         self._state = None

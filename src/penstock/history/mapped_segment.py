@@ -19,7 +19,7 @@ from penstock.disk.files import File
 
 @final
 class MappedSegment:
-    """One segment, as long as somebody holds a view of it."""
+    """One segment, as long as there is a view of it."""
 
     __slots__ = ("_memory", "_view", "number")
 
