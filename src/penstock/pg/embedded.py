@@ -335,7 +335,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _is_postgres(pid: int) -> bool:
-    """A number in a stale file may be anybody's by now. PostgreSQL itself decides where /proc cannot tell."""
+    """A number in a stale file may be another process's by now. PostgreSQL itself decides where /proc cannot tell."""
     try:
         return b"postgres" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -16,7 +16,7 @@ from typing import Final
 
 SECONDS_WITH_FLOOR: Final = 1.0
 # The oldest ready message is the one chosen with a chance of one in (number of consumers) at least, so after so many of
-# our own reservations, and as many of everybody else's, nothing older than all of them is likely to be left.
+# our own reservations, and as many of each other consumer's, nothing older than all of them is likely to be left.
 LOOKS_REMEMBERED: Final = 32
 # How old a reach has to be. What another node has put may come to light below what was taken last, and goes before what
 # that node puts next.

@@ -1,7 +1,7 @@
 """A small process between penstock and an embedded PostgreSQL: the server ends when penstock ends, however it ends.
 
 It is run as a program (`python guard.py`) and reads its own input, a pipe whose other end only penstock has. The first
-line is a JSON object of options, by which it starts the server: not an argument, since everybody can read those. Each
+line is a JSON object of options, by which it starts the server: not an argument, since other users can read those. Each
 line behind it names a way to stop; the end of the input means that penstock is gone, also after kill -9. It must not
 import anything of penstock: it runs without a path.
 Should the guard itself be killed, the kernel tells the server (Linux).
@@ -21,7 +21,7 @@ from typing import NoReturn
 # What PostgreSQL makes of the signals: fast ends the sessions, immediate is a crash with recovery at the next start.
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 PARENT_IS_GONE = "fast"
-# A fast stop writes a checkpoint. Nobody waits for it any more when penstock is gone.
+# A fast stop writes a checkpoint. Nothing waits for it when penstock is gone.
 SECONDS_FOR_LAST_STOP = 30.0
 PR_SET_PDEATHSIG = 1
 

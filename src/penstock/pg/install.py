@@ -25,7 +25,7 @@ DEFAULT_SCHEMA: Final = "penstock"
 OLDEST_SERVER: Final = 130000
 # Advisory lock of all installers in a database.
 INSTALL_LOCK: Final = (0x7065_6E73, 1)
-# Everybody's: they would go with `uninstall`.
+# Shared by all: they would go with `uninstall`.
 NOT_OURS: Final = ("public", "information_schema")
 # By these a schema of ours is known.
 OUR_TABLES: Final = ("migrations", "messages", "messages_history", "stats_deltas")
@@ -91,7 +91,8 @@ def migrate(connection: Connection[Any], schema: str) -> int:
 
 
 def lock(connection: Connection[Any]) -> None:
-    """One installer at a time. Installers have many rights: nobody else's functions are to be called from here on."""
+    """One installer at a time. Installers have many rights: functions of other users must not be called from here
+    on."""
     connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)")
     connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", INSTALL_LOCK)
 
@@ -102,7 +103,7 @@ def require_installed(connection: Connection[Any], schema: str) -> None:
 
 
 def refuse_foreign(connection: Connection[Any], schema: str) -> None:
-    """An empty schema that somebody made for us is welcome; one with other things in it is not."""
+    """Accept an empty schema that was made for us; refuse one with other things in it."""
     row = connection.execute(
         "SELECT (SELECT count(*) FROM pg_class c WHERE c.relnamespace = n.oid)"
         " + (SELECT count(*) FROM pg_proc p WHERE p.pronamespace = n.oid) FROM pg_namespace n WHERE n.nspname = %s",

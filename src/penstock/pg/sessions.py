@@ -8,7 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 # Our statements are calls of functions: there is nothing to plan anew. And each is a transaction, so a put need not
-# notify for the case that it commits much later. Functions that somebody has put into a schema of the search_path must
+# notify for the case that it commits much later. Functions that a user has put into a schema of the search_path must
 # not be taken for PostgreSQL's own. Keepalives: the server is to notice a client that is gone without a word.
 SESSION_SETTINGS: Final = (
     b"SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),"
@@ -35,7 +35,7 @@ def url_options(url: str) -> dict[str, Any]:
 
 
 def is_session_lost(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any], error: psycopg.Error) -> bool:
-    """Whether the connection is of no more use. Then nobody knows what became of the last statement."""
+    """Return whether the connection is of no more use. What became of the last statement is then unknown."""
     if connection.closed or connection.broken or isinstance(error, psycopg.InterfaceError):
         return True
     return (error.sqlstate or "").startswith(LOST_STATES)
