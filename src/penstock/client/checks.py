@@ -109,7 +109,7 @@ def wait_seconds(value: float | None) -> float:
 
 
 def ready_time(ready_at: datetime | None, delay: float | None) -> datetime | None:
-    """The time given, if it is one that everybody understands alike."""
+    """Return the time given; it must have a time zone."""
     if ready_at is None:
         return None
     if delay is not None:

@@ -18,7 +18,7 @@ EXPIRED_COLUMN: Final = 10
 
 
 def id_array(ids: Sequence[str]) -> str:
-    """The ids as PostgreSQL reads an array. What cannot be a row's id is left out: nobody has reserved it."""
+    """The ids as PostgreSQL reads an array. What cannot be a row's id is left out: it is not reserved."""
     return "{" + ",".join(id for id in ids if id.isascii() and id.isdigit() and int(id) <= ID_MAX) + "}"
 
 

@@ -11,7 +11,7 @@ from penstock.wire.properties import Properties, decode_properties
 
 
 def properties_by_name(raw: bytes) -> dict[str, Any]:
-    """The properties that are set; of octets that are no properties, none: a row may have been written by anybody."""
+    """The properties that are set; of octets that are no properties, none: a SQL client may have written the row."""
     try:
         properties = decode_properties(raw)
     except AmqpError:

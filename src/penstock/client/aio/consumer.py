@@ -86,12 +86,12 @@ class AsyncConsumer:
         return await self.driver.finalize_and_reserve(ids, checks.note_text(note), count)
 
     async def requeue(self, message: Message, delay: float | None = None, note: str | None = None) -> None:
-        """Give a message back, for anybody to reserve, at once or after `delay` seconds."""
+        """Give a message back, so that any consumer can reserve it, at once or after `delay` seconds."""
         delay_s = checks.seconds(delay, "delay")
         self._expect(message, await self.driver.requeue([self._id(message)], delay_s or None, checks.note_text(note)))
 
     async def bury(self, message: Message, note: str | None = None) -> None:
-        """Put a message aside until somebody kicks it."""
+        """Put a message aside until it is kicked."""
         self._expect(message, await self.driver.bury([self._id(message)], checks.note_text(note)))
 
     async def kick(self, count: int = 1) -> int:

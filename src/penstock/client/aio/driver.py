@@ -100,7 +100,7 @@ class AsyncConsumerDriver(ABC):
 
     @abstractmethod
     async def bury(self, ids: Sequence[str], note: str | None) -> list[str]:
-        """Put messages aside until somebody kicks them."""
+        """Put messages aside until they are kicked."""
 
     @abstractmethod
     async def kick(self, count: int) -> int:
@@ -153,7 +153,7 @@ class AsyncDriver(ABC):
 
     @abstractmethod
     async def put_at_slot(self, schedule: str, slot: datetime, queue: str, payload: bytes) -> str | None:
-        """Put a message unless somebody has done so for this slot of the schedule, or a later one; its id or None."""
+        """Put a message unless one was put for this slot of the schedule, or a later one; return its id or None."""
 
     @abstractmethod
     async def producer(self, queue: str) -> AsyncProducerDriver:

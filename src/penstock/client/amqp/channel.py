@@ -42,7 +42,7 @@ class Channel:
         # The connection's: threads may call while another one feeds.
         self._lock = lock
         self.failure: ClientError | None = None
-        # Messages that came by basic.deliver and that nobody has taken yet.
+        # Messages that came by basic.deliver and were not taken yet.
         self.deliveries: deque[Delivery] = deque()
         # How many of them the broker may send: what basic.qos said.
         self.window = 0
@@ -99,7 +99,7 @@ class Channel:
         return answer
 
     def fail(self, error: ClientError) -> None:
-        """It is closed: whoever waits for something hears why."""
+        """Close the channel: all that wait for something get the reason."""
         with self._lock:
             if self.failure is not None:
                 return

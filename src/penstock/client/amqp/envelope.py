@@ -128,7 +128,7 @@ def cut_note(note: str, bytes_max: int) -> bytes:
 
 
 def has_expired(delivery: Delivery, now: datetime) -> bool:
-    """Whether nobody wants it any more. What the broker itself lets expire is left to the broker."""
+    """Return whether the message has expired. What the broker itself lets expire is left to the broker."""
     headers = delivery.properties.headers
     if headers is None or delivery.properties.expiration is not None:
         return False
@@ -137,7 +137,7 @@ def has_expired(delivery: Delivery, now: datetime) -> bool:
 
 
 def deliveries_of(delivery: Delivery) -> int:
-    """How often it was handed out, this time included, as far as anybody has counted."""
+    """Return how often the message was handed out, this time included, as far as it was counted."""
     headers = delivery.properties.headers or {}
     counted = _integer(headers.get("x-delivery-count"))
     if counted is None:
@@ -192,7 +192,7 @@ def _by_name(properties: Properties) -> dict[str, Any]:
     }
     named = {name: value for name, value in values.items() if value is not None}
     headers = properties.headers or {}
-    # Who waited on our ladder has died on every level of it, which is nobody's business.
+    # A message that waited on our delay levels has died on each of them, which is not shown.
     has_waited = (_text(headers.get("x-first-death-queue")) or "").startswith(delays.NAME_PREFIX)
     ours = (*OURS, *DEATHS) if has_waited else OURS
     theirs = {name: field for name, field in headers.items() if not name.startswith(ours)}

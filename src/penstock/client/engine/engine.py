@@ -361,7 +361,7 @@ class Engine:
         """A producer or consumer leaves; what it has reserved goes back."""
         with self._inside():
             self._detach(number)
-        # Somebody may wait for what it would reserve.
+        # A caller may wait for what it would reserve.
         self._watchers.wake_all()
 
     def forget(self, number: int) -> None:
@@ -389,7 +389,7 @@ class Engine:
             return messages, self._look_again_s()
 
     def unreserve(self, number: int, ids: Sequence[str]) -> None:
-        """Nobody has looked at them: they go back as if they had not been handed out."""
+        """Give messages back that no consumer has seen, as if they had not been handed out."""
         with self._inside():
             holder = self._holders.get(number)
             chosen = [] if holder is None else chosen_of(holder, ids)
@@ -586,7 +586,7 @@ class Engine:
         return 0 if queue is None or queue.crashed else queue.ready_count()
 
     def _look_again_s(self) -> float:
-        """When it is worth looking again, by the monotonic clock, although nobody has called."""
+        """Return when it is worth looking again, by the monotonic clock, although nothing was called."""
         now_s = self._clock.monotonic_s()
         look_s = now_s + LOOK_AGAIN_S
         lease_end_s = self._leases.next_s()

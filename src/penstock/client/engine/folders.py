@@ -48,7 +48,7 @@ def leave_all() -> None:
     """The process ends."""
     with _lock:
         for _, engine in _engines.values():
-            # What could not be left cleanly is recovered by whoever opens it next.
+            # A folder that could not be left cleanly is recovered by the next opening.
             with suppress(ClientError):
                 engine.close()
         _engines.clear()

@@ -176,7 +176,7 @@ def count_of(properties: Properties, redelivered: bool) -> int:
     headers = properties.headers or {}
     here = 1 if redelivered else 0
     if redelivered:
-        # Written by a queue when the message came back. On one that did not, anybody may have written it.
+        # Written by a queue when the message came back. On one that did not, a client may have written it.
         here = max(1, _number(headers.get(COUNT_HEADER)) or 0)
     return here + max(0, _number(headers.get(DELIVERIES)) or 0)
 

@@ -15,7 +15,7 @@ class Watchers:
         self._lock = threading.Lock()
         self._wakes: dict[str, dict[int, Wake]] = {}
         self._number = 0
-        # What was ready in the queues that somebody watches when it was last looked at.
+        # What was ready in the watched queues when it was last looked at.
         self._ready_then: dict[str, int] = {}
 
     def add(self, queue_names: list[str], wake: Wake) -> int:

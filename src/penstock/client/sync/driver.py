@@ -101,7 +101,7 @@ class ConsumerDriver(ABC):
 
     @abstractmethod
     def bury(self, ids: Sequence[str], note: str | None) -> list[str]:
-        """Put messages aside until somebody kicks them."""
+        """Put messages aside until they are kicked."""
 
     @abstractmethod
     def kick(self, count: int) -> int:
@@ -154,7 +154,7 @@ class Driver(ABC):
 
     @abstractmethod
     def put_at_slot(self, schedule: str, slot: datetime, queue: str, payload: bytes) -> str | None:
-        """Put a message unless somebody has done so for this slot of the schedule, or a later one; its id or None."""
+        """Put a message unless one was put for this slot of the schedule, or a later one; return its id or None."""
 
     @abstractmethod
     def producer(self, queue: str) -> ProducerDriver:

@@ -42,8 +42,8 @@ class Producer:
     ) -> Message:
         """Put a message; what it is now, with its id. Text becomes UTF-8.
 
-        With `delay` (seconds) or `ready_at` nobody gets it before then. With `ttl` it is gone when nobody has reserved
-        it within so many seconds.
+        With `delay` (seconds) or `ready_at` no consumer gets it before then. With `ttl` it is gone when no consumer has
+        reserved it within so many seconds.
         """
         return self._put_one(checks.payload_bytes(payload), delay, ready_at, ttl)
 

@@ -78,7 +78,7 @@ class Session:
         return driver.history(checks.queue_name(name), checks.batch_count(limit))
 
     def put_at_slot(self, schedule: str, slot: datetime, name: str, payload: checks.Payload) -> str | None:
-        """Put a message for this slot of a schedule unless somebody has done so; its id or None."""
+        """Put a message for this slot of a schedule unless that was done; return its id or None."""
         octets = checks.payload_bytes(payload)
         moment = checks.aware(slot, "slot")
         driver = self._opened()

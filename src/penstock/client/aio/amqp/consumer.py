@@ -60,7 +60,7 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
         self._wire: AsyncWire | None = None
         self._channel: Channel | None = None
         self._reserved: dict[str, Delivery] = {}
-        # What basic.get was asked for, and what it has brought. Whoever asked may have been cancelled meanwhile.
+        # What basic.get was asked for, and what it has brought. The caller may have been cancelled meanwhile.
         self._asked: list[Answer] = []
         self._got: deque[Delivery] = deque()
         self._tags = 0
@@ -102,7 +102,7 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
                 return messages
             await self.start_waiting(count)
             await wire.wait(lambda: self.has_something, deadline_s)
-            # Else the next round would connect again, and nobody would hear that reservations were lost.
+            # Else the next round would connect again, and the caller would not hear that reservations were lost.
             await wire.check()
 
     async def start_waiting(self, count: int = 1) -> None:
@@ -215,7 +215,7 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
         return await self._opened()
 
     def _expect_deleted(self, refusal: Refused) -> None:
-        """Somebody has deleted the queue, and what was reserved with it: it is made anew. Other refusals stand."""
+        """Make a deleted queue anew; what was reserved is gone with it. Other refusals stand."""
         self._forget()
         if refusal.reply_code != NOT_FOUND:
             raise refusal
@@ -262,7 +262,7 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
     # --- messages -------------------------------------------------------------------------------------
 
     def _take(self, channel: Channel, count: int) -> list[Message]:
-        """Reserve what is here. What nobody wants any more goes for good."""
+        """Reserve what is here. Expired messages go for good."""
         now = datetime.now(UTC)
         messages: list[Message] = []
         while len(messages) < count and (self._got or channel.deliveries):

@@ -35,7 +35,7 @@ class AsyncLink:
         self._wire: AsyncWire | None = None
         self._is_closed = False
         self._connecting = Lock()
-        # Held for a whole exchange on the control channel: a refusal closes it for everybody.
+        # Taken for a whole exchange on the control channel: a refusal closes the channel for all callers.
         self._controlling = Lock()
         self._control: Channel | None = None
         self._publishing: Channel | None = None
@@ -113,7 +113,7 @@ class AsyncLink:
             await self._publish(messages)
         except Refused as refusal:
             if refusal.reply_code in (NO_ROUTE, NOT_FOUND):
-                # Deleted by somebody. The next call makes it again.
+                # It was deleted. The next call makes it again.
                 self.forget(queue)
             raise
 

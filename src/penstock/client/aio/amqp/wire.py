@@ -35,7 +35,7 @@ class AsyncWire:
         self.connection = Connection(address)
         self._socket = socket
         self._is_closed = False
-        # What is taken from the connection is sent before anybody takes more.
+        # What is taken from the connection is sent before more is taken.
         self._sending = Lock()
         self._sent_at_s = monotonic()
         self._heard_at_s = monotonic()
@@ -89,7 +89,7 @@ class AsyncWire:
     async def wait(self, done: Callable[[], bool], deadline_s: float) -> bool:
         """Read until `done`; False when the deadline has come first. Raises when the connection is lost."""
         connection = self.connection
-        # Nobody has listened before: that was not the broker's silence.
+        # No caller has listened before: that was not the broker's silence.
         self._heard_at_s = max(self._heard_at_s, monotonic())
         while not done():
             await self.check()
@@ -117,7 +117,7 @@ class AsyncWire:
             raise self.connection.failure
 
     async def flush(self) -> None:
-        """Send what is to be sent. A connection that breaks meanwhile is found broken by whoever waits."""
+        """Send what is to be sent. A connection that breaks meanwhile is found broken by the next wait."""
         async with self._sending:
             data = self.connection.take_outgoing()
             if not data or self._is_closed:

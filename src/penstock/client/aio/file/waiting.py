@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def offload(work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
-    """Do the work elsewhere. If nobody waits for its result any more when it is done, undo it."""
+    """Do the work elsewhere. If the caller does not wait for its result any more when it is done, undo it."""
     job = _Job(work, undo)
     try:
         return await asyncio.to_thread(job.run)
@@ -69,7 +69,7 @@ class Waker:
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
-            # The loop is closed: nobody waits on it.
+            # The loop is closed: nothing waits on it.
             return
 
     async def wait(self, timeout_s: float) -> None:

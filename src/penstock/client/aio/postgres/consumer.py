@@ -23,7 +23,7 @@ from penstock.pg.participant import SWEEP_S, Chore, Participant
 
 # How long a consumer that finds something at every look is still said to wait.
 SECONDS_STILL_WAITING: Final = 1.0
-# What the history says about messages that nobody wanted in time.
+# What the history says about messages that have expired.
 NOTE_OF_EXPIRED: Final = "expired"
 
 
@@ -44,7 +44,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         self._is_closed = False
         self._floor = Floor(RecentLooks())
         self._sweep = Chore(SWEEP_S)
-        # Reserved, and not yet given to anybody.
+        # Reserved, and not handed out yet.
         self._found: deque[Message] = deque()
         # Reserved by answers that came, and not settled: what else is ours in the database, we have never heard of.
         self._known: set[str] = set()
@@ -79,7 +79,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         while not messages and monotonic() < deadline_s:
             if await listener.wait(min(deadline_s, self._floor.walk_at_s), [self.number]):
                 self._floor.look_at_all()
-            # Meanwhile somebody may have closed us, or we had to attach anew.
+            # Meanwhile we may have been closed, or had to attach anew.
             await self.begin_to_wait()
             messages = await self._look(count, is_waiting=True)
         self._participant.waited(monotonic())
@@ -140,7 +140,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             await self._link.close()
 
     async def begin_to_wait(self) -> bool:
-        """Say that we wait, so that whoever puts a message notifies; False when that was said before."""
+        """Say that we wait, so that puts notify; False when that was said before."""
         await self.attach()
         if not self._participant.found_nothing(monotonic()):
             return False
@@ -157,7 +157,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         if woken:
             self._floor.look_at_all()
         if not is_attached:
-            # Somebody has dropped the queue, or taken us for dead. What we reserve now would not stay ours.
+            # The queue was dropped, or we were taken for dead. What we reserve now would not stay ours.
             await self._attach_anew()
 
     async def _attach_anew(self) -> None:
@@ -171,7 +171,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
             self._found.clear()
             self._known.clear()
         if generation > 1:
-            # Reserved by an answer that was lost: nobody else would get it as long as we live.
+            # Reserved by an answer that was lost: no other consumer would get it as long as we live.
             await self._link.rows(
                 "give_back_others", (self.queue, id_array(list(self._known)), self._participant.number)
             )
@@ -248,13 +248,13 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         return done == len(ids)
 
     async def _keep(self, rows: list[tuple[Any, ...]]) -> bool:
-        """Keep what was reserved until somebody takes it; False when all of it was too old and is gone now."""
+        """Keep what was reserved until it is taken; False when all of it was too old and is gone now."""
         ids = [row[0] for row in rows]
         self._floor.taken(min(ids), max(ids))
         old = [str(row[0]) for row in rows if row[EXPIRED_COLUMN]]
         fresh = [reserved(self.queue, row, *self._who) for row in rows if not row[EXPIRED_COLUMN]]
         self._found.extend(fresh)
-        # Not the old ones: nobody will settle them if the connection breaks here, so they have to go back.
+        # Not the old ones: they would not be settled if the connection breaks here, so they have to go back.
         self._known.update([one.id for one in fresh])
         if old:
             await self._link.rows("finalize", (self.queue, id_array(old), NOTE_OF_EXPIRED, self._participant.number))
@@ -268,7 +268,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         return done
 
     def _free_link(self) -> AsyncPgLink:
-        """Our own connection, unless somebody waits for notifications there."""
+        """Return our own connection, unless a caller waits for notifications there."""
         if self._link.listeners and self._session_link.is_connected:
             return self._session_link
         return self._link

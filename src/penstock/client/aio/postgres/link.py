@@ -113,7 +113,8 @@ class AsyncPgLink:
     async def pause(self, seconds: float, names: Collection[str]) -> bool:
         """Wait for a notification, at most so long; whether there was one. Those that came before count too.
 
-        `names` are ours. One that names somebody else is for him first: if it was the only one, we give him a moment.
+        `names` are ours. One that names another consumer is for that one first: if it was the only one, we give it a
+        moment.
         """
         connection = self._here()
         self.listeners += 1
@@ -140,7 +141,7 @@ class AsyncPgLink:
         connection = self._connection
         self._connection = None
         if connection is not None:
-            # Not while somebody is waiting there: his socket would be gone under him, or be another's.
+            # Not while a caller is waiting there: its socket would be gone, or be another's.
             async with connection.lock:
                 await connection.close()
 

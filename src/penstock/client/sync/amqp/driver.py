@@ -5,7 +5,7 @@ A queue is a durable queue of the broker's, `put` is a persistent message throug
 unacknowledged delivery. All of a session goes over one connection. docs/sessions.md compares this with PostgreSQL; what
 AMQP does not have is said in `amqp.consumer`.
 
-`ordering` changes nothing: a broker hands messages out in their order, to whoever asks. There is no history, and cron
+`ordering` changes nothing: a broker hands messages out in their order, to any consumer. There is no history, and cron
 slots are not told apart: of several schedulers each puts its own message, so run one.
 """
 

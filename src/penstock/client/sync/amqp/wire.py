@@ -36,7 +36,7 @@ class Wire:
         self.connection = Connection(address)
         self._socket = socket
         self._is_closed = False
-        # What is taken from the connection is sent before anybody takes more.
+        # What is taken from the connection is sent before more is taken.
         self._sending = Lock()
         self._sent_at_s = monotonic()
         self._heard_at_s = monotonic()
@@ -90,7 +90,7 @@ class Wire:
     def wait(self, done: Callable[[], bool], deadline_s: float) -> bool:
         """Read until `done`; False when the deadline has come first. Raises when the connection is lost."""
         connection = self.connection
-        # Nobody has listened before: that was not the broker's silence.
+        # No caller has listened before: that was not the broker's silence.
         self._heard_at_s = max(self._heard_at_s, monotonic())
         while not done():
             self.check()
@@ -118,7 +118,7 @@ class Wire:
             raise self.connection.failure
 
     def flush(self) -> None:
-        """Send what is to be sent. A connection that breaks meanwhile is found broken by whoever waits."""
+        """Send what is to be sent. A connection that breaks meanwhile is found broken by the next wait."""
         with self._sending:
             data = self.connection.take_outgoing()
             if not data or self._is_closed:

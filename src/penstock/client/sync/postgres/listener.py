@@ -14,7 +14,7 @@ from penstock.client.sync.postgres.link import PgLink
 from penstock.client.sync.waiting import monotonic
 from penstock.pg.participant import LATER_LOOKS_S, soon_s
 
-# What is due but locked: somebody else is about to make it ready.
+# What is due but locked: another session is about to make it ready.
 SECONDS_FOR_OTHERS: Final = 0.05
 # Notifications can come by the thousand; one of them may be about a message that falls due soon.
 SECONDS_BETWEEN_QUESTIONS: Final = 0.05
