@@ -1,4 +1,4 @@
-"""What a worker tells about its work. Whoever starts it decides what becomes of that: lines, a figure, nothing."""
+"""What a worker reports about its work; the command decides what becomes of that."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Settler:
         self._settle(lambda: consumer.requeue(message, note=STOPPED), report)
 
     def lost(self, message: Message, name: str, seconds: float, note: str) -> None:
-        """Somebody else has the message."""
+        """Report that another worker has the message."""
         self._tell(_report(message, name, "lost", seconds, note))
 
     def _settle(self, say: Callable[[], object], report: JobReport) -> None:

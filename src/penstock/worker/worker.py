@@ -227,7 +227,7 @@ class Worker:
             try:
                 job.consumer.touch(job.message, lease=self.settings.lease_s)
             except NotReserved:
-                # Somebody else may run it already: twice at the same time is worse than once less.
+                # Another worker may run it already: twice at the same time is worse than once less.
                 job.fate = "lost"
                 self._runner.kill(key)
             job.touch_at_s = now_s + self._touch_s

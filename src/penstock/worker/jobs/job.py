@@ -91,7 +91,7 @@ def _put(
         try:
             return producers[queue].put(payload, delay=delay, ready_at=ready_at).id
         except Closed:
-            # Closed by somebody else; a closed session says so again below.
+            # It was closed elsewhere; a closed session says so again below.
             del producers[queue]
     producers[queue] = session.producer_for(queue)
     return producers[queue].put(payload, delay=delay, ready_at=ready_at).id

@@ -35,10 +35,10 @@ def child_main(connection: socket.socket, allow_list: AllowList, jobs_max: int, 
         serve(connection, allow_list, jobs_max)
         code = EXIT_DONE
     except (BrokenPipeError, ConnectionResetError):
-        # The worker has gone, and nobody is interested in the answer.
+        # The worker has gone, and does not need the answer.
         code = EXIT_DONE
     except BaseException:
-        # Nobody above would show it.
+        # The caller does not show it.
         traceback.print_exc()
     finally:
         _flush()

@@ -48,7 +48,7 @@ def start_fork_server(allow_list: AllowList) -> tuple[socket.socket, int]:
             _ForkServer(theirs, allow_list).run()
             code = EXIT_DONE
         except BaseException:
-            # Nobody above would show it.
+            # The caller does not show it.
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -131,7 +131,7 @@ class _ForkServer:
                 other.close()
             child_main(connection, self._allow_list, jobs_max, fork_server_pid)
         connection.close()
-        # The child does so too; whoever comes first. A kill may come before the child has run at all.
+        # The child does so too, at about the same time. A kill may come before the child has run at all.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
         self._pids[number] = pid
