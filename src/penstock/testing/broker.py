@@ -51,7 +51,7 @@ class Broker:
         data_dir: str | PathLike[str] | None = None,
         postgres_url: str | None = None,
     ) -> None:
-        """`port` counts, not the configuration's: a test wants a free one (0), not the one everybody uses.
+        """`port` counts, not the configuration's: a test wants a free one (0), not the usual one.
 
         With `data_dir` the broker keeps what is durable in that folder; with `postgres_url` queues can be in that
         database (`x-backing: postgres`).
