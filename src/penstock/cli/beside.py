@@ -62,7 +62,7 @@ class PipelineBeside:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        # Whoever has ended a moment ago cannot be told any more, and the broker has to go on.
+        # The child may have ended a moment ago, and the broker has to go on.
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:
@@ -73,7 +73,7 @@ class PipelineBeside:
             # All of its group: a JVM that hangs outlives the Python that has started it.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            # Not for ever: somebody outside the group could still have the pipe.
+            # Not for ever: a process outside the group could still have the pipe.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.communicate(), KILLED_S)
 

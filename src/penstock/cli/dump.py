@@ -36,7 +36,7 @@ def dump(file: str, limit: int, as_json: bool) -> None:
         for record in dump_file(OsFiles(path.parent.parent), f"{path.parent.name}/{path.name}", limit):
             click.echo(json.dumps(record) if as_json else as_text(record))
     except BrokenPipeError:
-        # Whoever reads has seen enough (`| head`): click ends the command without a word.
+        # The reader has seen enough (`| head`): click ends the command without a word.
         raise
     except (OSError, StartupError, StoreError, ValueError) as error:
         click.echo(f"penstock: {file} cannot be shown: {error}", err=True)

@@ -211,7 +211,7 @@ def moment(wall_us: int) -> str:
     try:
         return datetime.fromtimestamp(wall_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if wall_us else "-"
     except (ValueError, OverflowError, OSError):
-        # Whoever wrote it had no clock.
+        # It was written without a clock.
         return "?"
 
 

@@ -274,7 +274,7 @@ def stop_signals() -> list[signal.Signals]:
 async def _serve(config: Config, as_json: bool, pipeline: PipelineBeside | None) -> OSError | None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # Before the log says that the broker is ready: whoever waits for that may send a signal at once.
+    # Before the log says that the broker is ready: a signal may come right after that.
     for number in stop_signals():
 
         def stop_for(name: str = number.name) -> None:
