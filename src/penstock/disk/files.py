@@ -67,7 +67,7 @@ class File(ABC):
 
     @abstractmethod
     def fileno(self) -> int:
-        """The descriptor, for whoever syncs in another process; -1 when there is none."""
+        """Return the descriptor, for syncing in another process; -1 when there is none."""
 
     @abstractmethod
     def close(self) -> None:

@@ -177,7 +177,7 @@ class OsFiles(Files):
         for folder in reversed(missing):
             os.mkdir(folder, FOLDER_MODE)
             if len(folder) <= len(self.root):
-                # The name of our own folder is in one that is not ours: nobody could sync it later.
+                # The name of our own folder is in one that is not ours: it could not be synced later.
                 sync_folder(os.path.dirname(folder))
 
     def list_dir(self, path: str) -> list[str]:
