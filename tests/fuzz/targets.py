@@ -17,6 +17,7 @@ from penstock.wire.content import read_content, scan_run
 from penstock.wire.methods import Method, decode_method
 from penstock.wire.mixed_run import MixedRoute, scan_mixed
 from penstock.wire.properties import Properties, decode_properties, encode_properties
+from penstock.wire.property_shapes import PropertyShapes
 from penstock.wire.tables import decode_table, encode_table, table_to_python
 
 from .client_frames import publish
@@ -137,7 +138,7 @@ def fuzz_scan_run(data: bytes) -> None:
 
 def fuzz_scan_mixed(data: bytes) -> None:
     """Whatever is taken is what whole frames say, and has properties that the careful decoder accepts."""
-    route = MixedRoute(MIXED_PUBLISH, "x", "key", b"\x01x\x03key", 8184, 2000)
+    route = MixedRoute(MIXED_PUBLISH, "x", "key", b"\x01x\x03key", 8184, 2000, PropertyShapes())
     entries: list[Entry] = []
     end = scan_mixed(route, data, 0, entries)
     taken, rest = split(data[:end])

@@ -36,6 +36,7 @@ from penstock.server.turn.parse_turns import ParseTurns
 from penstock.server.turn.scheduler import Scheduler
 from penstock.server.turn.store_turns import StoreTurns
 from penstock.wire import methods
+from penstock.wire.property_shapes import PropertyShapes
 
 log = logging.getLogger("penstock.server")
 
@@ -89,6 +90,8 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self.flow = PublisherFlow(self.loop)
+        # Of the properties that publishers send.
+        self.property_shapes = PropertyShapes()
         self.scheduler = Scheduler(self.loop, self.flow, self.arm_expiry, SystemClock())
         if self.config.postgres_url is not None:
             self._postgres = open_postgres(self.config, self.loop, SystemClock(), self.scheduler.turn_soon)

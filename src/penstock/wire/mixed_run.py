@@ -1,9 +1,9 @@
 """Runs of publishes that go the same way but differ in size and properties.
 
-Publishers of small messages send many before they wait, each with a message-id or a timestamp of its own; taking them
-in one loop costs a fraction of taking them one by one. *Plain* properties have nothing in them that concerns the broker
-but delivery mode and priority. `content.scan_run` is faster, for messages that differ in their bodies only;
-`content.read_content` is the careful one for everything else.
+Publishers of small messages send many before they wait, each with a message-id, a timestamp or headers of its own;
+taking them in one loop costs a fraction of taking them one by one. *Plain* properties have nothing in them that
+concerns the broker but delivery mode and priority (`property_shapes`). `content.scan_run` is faster, for messages that
+differ in their bodies only; `content.read_content` is the careful one for everything else.
 
 Invariants
   1. Every entry's frames were checked as carefully as one by one: types, channel, class, weight, sizes, FRAME-END.
@@ -13,13 +13,11 @@ Invariants
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from penstock.message import Entry, Envelope
 from penstock.wire import frames
-
-# Properties that mean something to the broker (headers, reply-to, expiration, user-id) or are not defined.
-NOT_PLAIN: Final = 0x2000 | 0x0200 | 0x0100 | 0x0010 | 0x0003
+from penstock.wire.property_shapes import PropertyShapes
 
 
 @final
@@ -35,6 +33,7 @@ class MixedRoute:
         "payload_max",
         "publish_frame",
         "routing_key",
+        "shapes",
     )
 
     def __init__(
@@ -45,6 +44,7 @@ class MixedRoute:
         address: bytes,
         payload_max: int,
         body_size_max: int,
+        shapes: PropertyShapes,
     ) -> None:
         self.publish_frame = publish_frame
         self.exchange = exchange
@@ -57,6 +57,7 @@ class MixedRoute:
         # What fits into one frame; and for the body, is not too large for the broker either.
         self.payload_max = payload_max
         self.body_size_max = body_size_max
+        self.shapes = shapes
 
 
 def scan_mixed(route: MixedRoute, data: bytes, pos: int, entries: list[Entry]) -> int:
@@ -110,39 +111,7 @@ def scan_mixed(route: MixedRoute, data: bytes, pos: int, entries: list[Entry]) -
 
 def plain_envelope(route: MixedRoute, raw: bytes) -> Envelope | None:
     """The envelope of a message with plain properties; None when they are not plain, or not valid."""
-    flags = raw[0] << 8 | raw[1]
-    if flags & NOT_PLAIN:
+    marks = route.shapes.look(raw)
+    if marks < 0:
         return None
-    pos = 2
-    persistent = False
-    priority = 0
-    try:
-        if flags & 0xC000:
-            if flags & 0x8000:
-                pos += raw[pos] + 1
-            if flags & 0x4000:
-                pos += raw[pos] + 1
-        if flags & 0x1000:
-            persistent = raw[pos] == 2
-            pos += 1
-        if flags & 0x0800:
-            priority = raw[pos]
-            pos += 1
-        if flags & 0x0400:
-            pos += raw[pos] + 1
-        if flags & 0x0080:
-            pos += raw[pos] + 1
-        if flags & 0x0040:
-            pos += 8
-        if flags & 0x002C:
-            if flags & 0x0020:
-                pos += raw[pos] + 1
-            if flags & 0x0008:
-                pos += raw[pos] + 1
-            if flags & 0x0004:
-                pos += raw[pos] + 1
-    except IndexError:
-        return None
-    if pos != len(raw):
-        return None
-    return Envelope(route.exchange, route.routing_key, raw, persistent, priority, -1, route.address)
+    return Envelope(route.exchange, route.routing_key, raw, marks & 1 == 1, marks >> 1, -1, route.address)

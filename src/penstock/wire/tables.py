@@ -45,6 +45,18 @@ _SIZES: Final[dict[str, int]] = {
     "V": 0,
 }
 _UNSIGNED: Final = frozenset("BuiT")
+# From the first octet of a value to behind its last one.
+Span = tuple[int, int]
+# The same for `skip_table`, by code; below 0 where octets of length follow, or the code is not known.
+_UNKNOWN: Final = -1
+_STRING: Final = -2
+_TABLE: Final = -3
+_ARRAY: Final = -4
+_LONG: Final[dict[str, int]] = {"S": _STRING, "x": _STRING, "F": _TABLE, "A": _ARRAY}
+_SKIPPED: Final[list[int]] = [_SIZES.get(chr(code), _LONG.get(chr(code), _UNKNOWN)) for code in range(256)]
+# Names of fields that were seen to be UTF-8. There are few, and they come again and again.
+_KNOWN_NAMES: Final[set[bytes]] = set()
+_KNOWN_NAMES_MAX: Final = 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # The last second of the year 9999, where datetime ends.
 _DATETIME_S_MAX: Final = 253_402_300_799
@@ -100,6 +112,76 @@ def decode_table(data: bytes, pos: int, end: int) -> tuple[Table, int]:
             array.append((code, value))
         outer.append((table, array, stop))
         table, array, stop = inner_table, inner_array, inner_stop
+
+
+def skip_table(data: bytes, pos: int, end: int, spans: list[Span] | None) -> int:
+    """The position behind the table whose length octets are at pos, if the decoder would accept it; else -1.
+
+    Also -1 when the table itself has a field CC or BCC, which routing needs. Nothing is made of the fields: nobody
+    looks at those of a message that only passes through. Where their values are is added to the spans.
+    """
+    start = pos + 4
+    stop = start + int.from_bytes(data[pos:start], "big")
+    if start > end or stop > end:
+        return -1
+    pos = start
+    sizes = _SKIPPED
+    names = _KNOWN_NAMES
+    in_array = False
+    outer: list[tuple[int, bool]] = []
+    items = 0
+    while True:
+        if pos >= stop:
+            if pos > stop:
+                return -1
+            if not outer:
+                return pos if items <= TABLE_ITEMS_MAX else -1
+            stop, in_array = outer.pop()
+            continue
+        items += 1
+        if not in_array:
+            at = pos + 1 + data[pos]
+            # At least the type code must follow.
+            if at >= stop:
+                return -1
+            name = data[pos + 1 : at]
+            if name not in names and not _is_name(name, not outer):
+                return -1
+            pos = at
+        size = sizes[data[pos]]
+        pos += 1
+        if size >= 0:
+            if spans is not None:
+                spans.append((pos, pos + size))
+            pos += size
+            continue
+        start = pos + 4
+        if start > stop:
+            return -1
+        length = int.from_bytes(data[pos:start], "big")
+        if size == _STRING:
+            pos = start + length
+            if spans is not None:
+                spans.append((start, pos))
+            continue
+        if size == _UNKNOWN or start + length > stop or len(outer) + 2 > TABLE_DEPTH_MAX:
+            return -1
+        outer.append((stop, in_array))
+        pos, stop, in_array = start, start + length, size == _ARRAY
+
+
+def _is_name(name: bytes, is_outermost: bool) -> bool:
+    """Whether a field may be called so without concerning the broker. Names that may be are remembered."""
+    if name == b"CC" or name == b"BCC":
+        return not is_outermost
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    if len(_KNOWN_NAMES) >= _KNOWN_NAMES_MAX:
+        _KNOWN_NAMES.clear()
+    _KNOWN_NAMES.add(name)
+    return True
 
 
 def _container_end(data: bytes, pos: int, stop: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.effort import examples
-from wire_strategies import short_text, unsigned
+from wire_strategies import short_text, tables, unsigned
 
 from penstock.errors import AmqpError
 from penstock.message import FRAME_END, Entry, Envelope, wire_address
@@ -14,11 +14,13 @@ from penstock.wire import frames, methods
 from penstock.wire.content import read_content
 from penstock.wire.mixed_run import MixedRoute, plain_envelope, scan_mixed
 from penstock.wire.properties import Properties, decode_properties, encode_properties
+from penstock.wire.property_shapes import DIRECT_REPLY, MISSES_MAX, SHAPES_MAX, PropertyShapes, walk
 
 PUBLISH_FRAME = frames.method_frame(1, methods.BasicPublish("x", "key", False, False).encode())
 PAYLOAD_MAX = 60
 BODY_SIZE_MAX = 40
-ROUTE = MixedRoute(PUBLISH_FRAME, "x", "key", wire_address("x", "key"), PAYLOAD_MAX, BODY_SIZE_MAX)
+PSEUDO_QUEUE = DIRECT_REPLY.decode()
+ROUTE = MixedRoute(PUBLISH_FRAME, "x", "key", wire_address("x", "key"), PAYLOAD_MAX, BODY_SIZE_MAX, PropertyShapes())
 NO_PROPERTIES = b"\x00\x00"
 
 
@@ -75,9 +77,11 @@ BROKEN = {
     "an empty body": PUBLISH_FRAME + frames.header_frame(1, 0, NO_PROPERTIES),
     "a body that is too large": message(b"x" * (BODY_SIZE_MAX + 1)),
     "a header that does not fit into a frame": message(b"x", encode_properties(Properties(message_id="m" * 46))),
-    "headers": message(b"x", encode_properties(Properties(headers={}))),
+    "a CC header": message(b"x", encode_properties(Properties(headers={"CC": ("A", [])}))),
+    "a BCC header": message(b"x", encode_properties(Properties(headers={"BCC": ("V", None)}))),
+    "broken headers": message(b"x", b"\x20\x00\x00\x00\x00\x04\x01aSx"),
     "an expiration": message(b"x", encode_properties(Properties(expiration="5"))),
-    "a reply-to": message(b"x", encode_properties(Properties(reply_to="q"))),
+    "a direct reply-to": message(b"x", encode_properties(Properties(reply_to="amq.rabbitmq.reply-to"))),
     "a user-id": message(b"x", encode_properties(Properties(user_id="guest"))),
     "properties that are cut short": message(b"x", b"\x00\x80\x05ab"),
     "properties that are too long": message(b"x", b"\x00\x80\x01ab"),
@@ -137,9 +141,11 @@ plain_properties = st.builds(
     Properties,
     content_type=st.none() | short_text,
     content_encoding=st.none() | short_text,
+    headers=st.none() | tables.map(lambda table: {name: table[name] for name in table if name not in ("CC", "BCC")}),
     delivery_mode=st.none() | unsigned(8),
     priority=st.none() | unsigned(8),
     correlation_id=st.none() | short_text,
+    reply_to=st.none() | short_text.filter(lambda text: text != PSEUDO_QUEUE),
     message_id=st.none() | short_text,
     timestamp=st.none() | unsigned(64),
     type=st.none() | short_text,
@@ -176,8 +182,40 @@ def test_no_octets_are_plain_properties_that_the_careful_reader_refuses_or_reads
         return
     if envelope is not None:
         assert contents(envelope) == contents(careful.envelope)
-        assert (careful.headers, careful.user_id, careful.reply_to) == (None, None, None)
+        assert (careful.cc, careful.bcc, careful.user_id) == ([], [], None)
+        assert careful.reply_to != PSEUDO_QUEUE
     else:
         found = decode_properties(raw)
-        meant = (found.headers, found.reply_to, found.expiration, found.user_id)
-        assert meant != (None, None, None, None)
+        names = found.headers or {}
+        is_meant = found.expiration is not None or found.user_id is not None or "CC" in names or "BCC" in names
+        assert is_meant or found.reply_to == PSEUDO_QUEUE
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(plain_properties.map(encode_properties), st.data())
+def test_what_agrees_with_a_known_shape_is_read_as_if_none_were_known(raw: bytes, data: st.DataObject) -> None:
+    shapes = PropertyShapes()
+    for _ in range(3):
+        assert shapes.look(raw) == walk(raw, None)[0] >= 0
+    for _ in range(10):
+        changed = bytearray(raw)
+        for at in data.draw(st.lists(st.integers(0, len(raw) - 1), min_size=1, max_size=3)):
+            changed[at] = data.draw(unsigned(8))
+        assert shapes.look(bytes(changed)) == walk(bytes(changed), None)[0]
+
+
+def test_a_value_may_become_no_direct_reply_to() -> None:
+    raw = encode_properties(Properties(reply_to="x" * len(PSEUDO_QUEUE), priority=7, delivery_mode=2))
+    asks = encode_properties(Properties(reply_to=PSEUDO_QUEUE, priority=7, delivery_mode=2))
+    shapes = PropertyShapes()
+    assert [shapes.look(octets) for octets in (raw, raw, raw, asks, raw)] == [15, 15, 15, -1, 15]
+
+
+def test_shapes_are_forgotten_when_there_are_many_or_when_they_do_not_fit_any_more() -> None:
+    shapes = PropertyShapes()
+    for length in range(2 * SHAPES_MAX):
+        raw = encode_properties(Properties(headers={"h": ("S", bytes(length))}))
+        assert [shapes.look(raw) for _ in range(3)] == [0, 0, 0]
+    for name in ("message_id", "app_id") * 2:
+        raw = encode_properties(Properties(**{name: "one"}))
+        assert [shapes.look(raw) for _ in range(3 * MISSES_MAX)] == [0] * 3 * MISSES_MAX

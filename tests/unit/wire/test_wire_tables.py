@@ -7,15 +7,16 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import decode, encode
+from tests.effort import examples
 from wire_strategies import as_pamqp_decodes, check_refused, pamqp_tables, tables
 
-from penstock.errors import ConnectionException
+from penstock.errors import AmqpError, ConnectionException
 from penstock.fields import Field, Table
 from penstock.limits import TABLE_DEPTH_MAX, TABLE_ITEMS_MAX
-from penstock.wire.tables import decode_table, encode_table, table_from_python, table_to_python
+from penstock.wire.tables import decode_table, encode_table, skip_table, table_from_python, table_to_python
 
 
 def decoded(data: bytes) -> Table:
@@ -194,6 +195,7 @@ def test_nesting_thousands_deep_is_refused_and_not_a_crash() -> None:
     for _ in range(5_000):
         data = with_length(b"\x01aF" + data)
     assert "nested" in check_refused(502, decoded, data)
+    assert skip_table(data, 0, len(data), None) == -1
     assert "nested" in check_refused(502, encode_table, nested("F", 5_000))
 
 
@@ -201,8 +203,11 @@ def test_the_number_of_fields_is_limited_in_both_directions() -> None:
     most: Table = {str(number): ("V", None) for number in range(TABLE_ITEMS_MAX)}
     data = encode_table(most)
     assert decoded(data) == most
+    assert skip_table(data, 0, len(data), None) == len(data)
     check_refused(502, encode_table, {**most, "one more": ("V", None)})
-    check_refused(502, decoded, with_length(data[4:] + b"\x00V"))
+    more = with_length(data[4:] + b"\x00V")
+    check_refused(502, decoded, more)
+    assert skip_table(more, 0, len(more), None) == -1
 
 
 def test_fields_are_counted_over_all_nested_tables_and_arrays() -> None:
@@ -311,3 +316,22 @@ def test_plain_values_may_not_be_nested_deeper_than_tables() -> None:
     for deeper in ({"a": [lists]}, {"a": {"a": dicts}}):
         with pytest.raises(ValueError, match="nested more than"):
             table_from_python(deeper)
+
+
+@settings(deadline=None, max_examples=examples(500))
+@given(tables, st.data())
+def test_a_table_is_skipped_if_it_can_be_decoded_and_concerns_nobody(table: Table, data: st.DataObject) -> None:
+    """Also after a few octets were changed, and with something before and behind it."""
+    octets = bytearray(encode_table(table))
+    for at in data.draw(st.lists(st.integers(0, len(octets) - 1), max_size=3)):
+        octets[at] = data.draw(st.integers(0, 255))
+    raw = b"ab" + bytes(octets) + data.draw(st.binary(max_size=4))
+    spans: list[tuple[int, int]] = []
+    skipped = skip_table(raw, 2, len(raw), spans)
+    try:
+        decoded, end = decode_table(raw, 2, len(raw))
+    except AmqpError:
+        assert skipped == -1
+        return
+    assert skipped == (-1 if {"CC", "BCC"} & decoded.keys() else end)
+    assert all(2 < start <= stop <= end for start, stop in spans) or skipped == -1

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.message import Envelope
+from penstock.wire.property_shapes import DIRECT_REPLY
 
-PSEUDO_QUEUE: Final = "amq.rabbitmq.reply-to"
+PSEUDO_QUEUE: Final = DIRECT_REPLY.decode()
 PREFIX: Final = "amq.rabbitmq.reply-to."
 
 

@@ -18,7 +18,7 @@ from penstock.message import ConfirmToken, Entry, Envelope, wire_address
 from penstock.queues.queue import Queue
 from penstock.wire.content import ContentInfo, read_content, replace_reply_to
 from penstock.wire.methods import BasicPublish
-from penstock.wire.mixed_run import MixedRoute
+from penstock.wire.mixed_run import MixedRoute, plain_envelope
 
 if TYPE_CHECKING:
     from penstock.server.channel.channel import Channel
@@ -99,6 +99,7 @@ class PublishRoute:
                 wire_address(self.exchange, self.routing_key),
                 fits_in_frame,
                 min(fits_in_frame, connection.broker.config.message_bytes_max),
+                connection.server.property_shapes,
             )
         return self._mixed
 
@@ -119,6 +120,12 @@ class PublishRoute:
         version = self.channel.connection.vhost.topology_version
         if prepared is not None and prepared.version == version and prepared.properties == properties:
             return prepared
+        mixed = self.mixed_route()
+        envelope = None if mixed is None else plain_envelope(mixed, properties)
+        if envelope is not None:
+            prepared = Prepared(properties, envelope, self.plain_queues(), "", version)
+            self._remember(prepared)
+            return prepared
         self._check()
         content = read_content(self.exchange, self.routing_key, properties)
         self._check_user_id(content)
@@ -126,12 +133,15 @@ class PublishRoute:
         if is_request:
             self._replace_reply_to(content)
         prepared = self._route(content, properties, version)
-        # Routes are many, and large properties are hardly ever sent twice.
-        self.prepared = prepared if len(properties) <= limits.REMEMBERED_PROPERTIES_BYTES_MAX else None
+        self._remember(prepared)
         if is_request:
             # The channel's reply address may change without the topology.
             prepared.version = -1
         return prepared
+
+    def _remember(self, prepared: Prepared) -> None:
+        """Not large properties: routes are many, and those are hardly ever sent twice."""
+        self.prepared = prepared if len(prepared.properties) <= limits.REMEMBERED_PROPERTIES_BYTES_MAX else None
 
     def _route(self, content: ContentInfo, properties: bytes, version: int) -> Prepared:
         vhost = self.channel.connection.vhost
