@@ -305,14 +305,12 @@ class Journal:
         self.next_lsn += count
 
     def define(self, text: bytes) -> None:
-        """A change of the definitions."""
         self._begin_row(-1)
         entry = self._entries.add(b"", [text])
         self._rows.append(ROW.pack(0, -1, 0, 1, -1, entry, DEFINE, 0, 0, 0))
         self.next_lsn += 1
 
     def forget_queue(self, queue_no: int) -> None:
-        """The queue is deleted with everything in it."""
         self._begin_row(queue_no)
         self._rows.append(ROW.pack(0, queue_no, 0, 1, -1, -1, FORGET, 0, 0, 0))
         self.next_lsn += 1
@@ -320,7 +318,6 @@ class Journal:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is gathered."""
         return self._is_empty
 
     @property

@@ -84,9 +84,6 @@ def block_crcs(heap: bytes, seed: int) -> array[int]:
     return crcs
 
 
-# --- the head of a segment --------------------------------------------------------------------------
-
-
 @final
 class SegmentHead:
     """What the beginning of a segment says."""
@@ -118,9 +115,6 @@ def decode_head(data: bytes, segment: int) -> SegmentHead | None:
     if crc32(data[: HEAD_BYTES - CRC_BYTES]) != crc:
         return None
     return SegmentHead(salt, first_lsn, wall_us)
-
-
-# --- the header of a batch --------------------------------------------------------------------------
 
 
 @final

@@ -111,7 +111,6 @@ class BatchView:
         return self._checked(props_at[entry], self.props_len[entry])
 
     def body(self, entry: int) -> bytes:
-        """The body of an entry; RottenBatch when it is damaged."""
         _, body_at = self.offsets()
         return self._checked(body_at[entry], self.body_len[entry])
 
