@@ -77,7 +77,6 @@ def dump_index(data: bytes) -> Iterator[dict[str, object]]:
 
 
 def dump_records(data: bytes) -> Iterator[dict[str, object]]:
-    """The records of a queue store or of a shared store."""
     yield {"record": "store", "magic": printable(data[:4]), "bytes": len(data)}
     offset = FILE_HEAD_BYTES
     while offset < len(data):
@@ -109,7 +108,6 @@ def dump_records(data: bytes) -> Iterator[dict[str, object]]:
 
 
 def dump_state(data: bytes) -> dict[str, object]:
-    """What a checkpoint says about a queue."""
     try:
         state = decode_state(data)
     except BadState as error:

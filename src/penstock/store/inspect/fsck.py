@@ -84,7 +84,6 @@ class Report:
 
 
 def fsck(files: Files) -> Report:
-    """Check everything."""
     report = Report()
     _check_use(files, report)
     try:

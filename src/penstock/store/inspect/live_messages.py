@@ -130,7 +130,6 @@ class LiveMessages:
         self._shared: dict[str, SharedReader] = {}
 
     def check(self, state: QueueState, unproven: set[Reference]) -> Checked:
-        """Read every message of a queue."""
         checked = Checked()
         folder = f"{queue_folder(state.vhost_id, state.queue_id)}/qs"
         store = QueueStore(self._files, folder, self._handles, state.live.slots)

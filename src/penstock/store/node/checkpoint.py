@@ -160,7 +160,6 @@ class CheckpointDraft:
         self._file = files.create(self.path)
 
     def add(self, kind: int, payload: bytes) -> None:
-        """One more record."""
         crc = _record_crc(self.header.salt, self.count, kind, payload)
         self._checksums = crc32(_CRC.pack(crc), self._checksums)
         self.count += 1

@@ -111,7 +111,7 @@ class Checkpointer:
 
     @property
     def wants_commit(self) -> bool:
-        """Rows that wait hold it up."""
+        """Return whether the checkpoint waits for rows to be written."""
         return self.phase == BEGIN or self.phase == TAKING
 
     def begin(self, clean: bool = False) -> None:

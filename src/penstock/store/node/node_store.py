@@ -235,7 +235,6 @@ class NodeStore:
         return state
 
     def message_store(self, vhost_id: str, persistent: bool) -> MessageStore:
-        """The shared store of a vhost."""
         return self.shared_stores.store(vhost_id, persistent)
 
     def remove_unknown_queues(self, vhost_id: str, known_ids: Sequence[str]) -> None:

@@ -42,7 +42,6 @@ class QueueName:
         return queue_folder(self.vhost_id, self.queue_id)
 
     def shown(self) -> str:
-        """For a report: the text as it is escaped, and the id that finds the folder."""
         return f"{self.text.decode('utf-8', 'replace')!r} ({self.queue_id})"
 
 
@@ -109,6 +108,5 @@ class QueueNames:
         return sorted(self._by_number.items())
 
     def shown(self, number: int) -> str:
-        """For a report."""
         name = self._by_number.get(number)
         return f"queue number {number}" if name is None else name.shown()

@@ -35,7 +35,6 @@ class QueueRegistry:
         self.open_queues[queue.queue_no] = queue
 
     def forget(self, number: int) -> None:
-        """The queue is deleted."""
         self.open_queues.pop(number, None)
         self.recovered.pop(number, None)
         self.names.forget(number)

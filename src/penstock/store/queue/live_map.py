@@ -29,7 +29,7 @@ class LiveMap:
         self._full = (1 << slots) - 1
 
     def remove(self, seq_id: int, count: int) -> None:
-        """These are gone."""
+        """Mark messages as gone."""
         end = seq_id + count
         low = self.low
         if seq_id <= low:
@@ -85,7 +85,7 @@ class LiveMap:
             del masks[segment]
 
     def is_live(self, seq_id: int) -> bool:
-        """Not gone; whether it was published at all is not known here."""
+        """Return whether the message is not gone; whether it was published at all is not known here."""
         if seq_id < self.low:
             return False
         segment = seq_id // self.slots
@@ -139,7 +139,6 @@ class LiveMap:
             rest >>= gone
 
     def count(self, next_seq_id: int) -> int:
-        """How many are live below `next_seq_id`."""
         if next_seq_id <= self.low:
             return 0
         return next_seq_id - self.low - sum([mask.bit_count() for mask in self._masks.values()])
@@ -158,7 +157,7 @@ class LiveMap:
         return twin
 
     def take_over(self, other: LiveMap) -> None:
-        """Be what the other one is."""
+        """Take over the contents of another map."""
         assert self.slots == other.slots
         self.low = other.low
         self._masks = dict(other._masks)

@@ -54,6 +54,5 @@ def address_of(slot: Slot) -> int:
 
 
 def shared_slot(flags: int, size_bytes: int, expiry_ms: int, address: int) -> Slot:
-    """The slot of a message in the shared store."""
     assert address >= 0
     return (MSG_STORE, flags, size_bytes, expiry_ms, address >> 32, address & 0xFFFFFFFF, 0)

@@ -109,7 +109,6 @@ class QueueIndex:
         self._put(seq_id, _encode(seq_id, slots), 1)
 
     def flush(self) -> None:
-        """Write what waits."""
         for key in list(self._waiting):
             self._write_waiting(key)
 

@@ -87,7 +87,6 @@ class RunPlace:
         return self.count * self.size_each if self.sizes is None else sum(self.sizes)
 
     def part(self, start: int, count: int) -> RunPlace:
-        """Some of the messages."""
         return RunPlace(
             self.seq_id + start,
             count,

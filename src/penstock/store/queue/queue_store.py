@@ -98,7 +98,6 @@ class QueueStore:
         return offset, size
 
     def flush(self) -> None:
-        """Write what waits."""
         for number in list(self._buffers):
             buffer = self._buffers[number]
             write_all(self.segments.writer(number), [buffer.joined()], buffer.start)

@@ -94,7 +94,6 @@ class SegmentFiles(HandleOwner):
         return f"{self.folder}/{number:08d}{self._ending}"
 
     def numbers(self) -> list[int]:
-        """The files that there are."""
         listed = self._files.list_dir(self.folder)
         names = [name.removesuffix(self._ending) for name in listed if name.endswith(self._ending)]
         return sorted([int(name) for name in names if name.isdecimal()])
@@ -124,7 +123,7 @@ class SegmentFiles(HandleOwner):
         return file
 
     def before_writing(self, number: int) -> File | None:
-        """The file as the next writer finds it; None when he begins a new one. So he does if it cannot be used, too."""
+        """Return the file as the next writer finds it; None when a new one is to be begun."""
         try:
             return self.reader(number)
         except BadFile:
@@ -244,7 +243,6 @@ class SegmentFiles(HandleOwner):
         self._files.unlink(self.path(number))
 
     def remove_all(self) -> None:
-        """Remove the folder."""
         for number in sorted(self._syncing):
             self._close(number)
         self.close()

@@ -128,7 +128,6 @@ def make_folder(files: Files) -> None:
 
 
 def journal_segments(files: Files) -> list[int]:
-    """Numbers of the journal's segments, oldest first."""
     return segment_numbers(files, JOURNAL_FOLDER)
 
 

@@ -58,7 +58,6 @@ class Replaying:
         self._durable_lsn = 0
 
     def begin(self, checkpoint: Checkpoint) -> None:
-        """Start from what a checkpoint knows."""
         header = checkpoint.header
         self.definitions = checkpoint.definitions
         self._definitions_lsn = header.definitions_lsn
@@ -73,7 +72,6 @@ class Replaying:
     # --- batches ----------------------------------------------------------------------------------------
 
     def visit(self, batch: BatchView) -> None:
-        """The next batch."""
         lsn = batch.first_lsn
         if self._next_lsn >= 0 and lsn > self._next_lsn:
             self._hole()
@@ -102,7 +100,6 @@ class Replaying:
         self._next_lsn = lsn
 
     def _seldom(self, batch: BatchView, row: tuple[int, ...], lsn: int) -> None:
-        """Any row."""
         kind = row[rows.ROW_KIND]
         if kind == rows.PUBLISHED:
             self._published(batch, row, lsn)

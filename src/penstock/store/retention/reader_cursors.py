@@ -72,7 +72,6 @@ def check_name(name: str) -> None:
 
 
 def cursor_path(name: str) -> str:
-    """The file of a reader."""
     return f"{FOLDER}/{_digest(name)}{_ENDING}"
 
 

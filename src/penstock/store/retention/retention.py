@@ -93,7 +93,6 @@ class Retention:
             self._fail(error, "")
 
     def step(self, deadline_s: float) -> None:
-        """Move some bodies home."""
         assert self.moving != NOTHING
         try:
             while self._to_move:

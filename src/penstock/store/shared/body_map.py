@@ -66,7 +66,6 @@ class StoreFile:
         self.addresses: array[int] = array("q")
 
     def end(self) -> int:
-        """The offset behind the last record."""
         return FILE_HEAD_BYTES + self.data_bytes
 
     def can_be_cleared(self) -> bool:
@@ -74,7 +73,7 @@ class StoreFile:
         return self.sealed and self.live_count == 0 and not self.damaged
 
     def is_settled(self) -> bool:
-        """Whole on disk, for good."""
+        """Return whether the file is whole on disk."""
         return self.sealed and self.on_disk and self.unwritten == 0
 
     def is_mostly_dead(self, dead_share: float) -> bool:
@@ -95,7 +94,7 @@ class BodyMap:
         self.newest_on_disk = 0
 
     def new_file(self, compacted: bool) -> StoreFile:
-        """A file with a number that none ever had."""
+        """Return a new file, with a number that was never used."""
         file = StoreFile(self.next_number, compacted)
         self.next_number += 1
         self.files[file.number] = file

@@ -79,12 +79,10 @@ class HandleCache:
             file.close()
 
     def close_all(self, owner: HandleOwner) -> None:
-        """Close every file of this owner."""
         for path in self.paths(owner):
             self.close(owner, path)
 
     def paths(self, owner: HandleOwner) -> list[str]:
-        """The open files of this owner."""
         return [path for holder, path in [*self._open, *self._asked] if holder is owner]
 
     def detach(self, owner: HandleOwner, path: str) -> File | None:

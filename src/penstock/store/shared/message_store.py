@@ -470,7 +470,6 @@ class MessageStore:
 
 
 def _size(envelope: Envelope, body: bytes) -> int:
-    """Bytes of a record."""
     return RECORD_HEAD_BYTES + len(envelope.address) + len(envelope.properties) + len(body)
 
 

@@ -61,7 +61,7 @@ class BadRecord(StoreError):
         self.before: list[Record] = []
 
     def found_in(self, path: str, base: int, before: list[Record]) -> BadRecord:
-        """The same, with the name of the file, and the position in it where the examined bytes began."""
+        """Return the same error with the name of the file and the position at which the bytes began."""
         placed = BadRecord(self.why, base + self.offset, self.seq_id, self.size_bytes, path)
         placed.before = before
         return placed
@@ -89,7 +89,6 @@ class Record:
 
 
 def encode_record(seq_id: int, envelope: Envelope, body: bytes, expiry_ms: int, address: int = -1) -> bytes:
-    """The bytes of one message."""
     head = encode_head(seq_id, envelope, len(body), expiry_ms, address)
     return encode_front(head, envelope, crc32(body, front_crc(head, envelope))) + body
 
@@ -118,7 +117,6 @@ def front_crc(head: bytes, envelope: Envelope) -> int:
 
 
 def encode_front(head: bytes, envelope: Envelope, whole_crc: int) -> bytes:
-    """All that stands before the body."""
     return b"".join((head, _CRCS.pack(crc32(head), whole_crc), envelope.address, envelope.properties))
 
 

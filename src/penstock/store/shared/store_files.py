@@ -99,7 +99,6 @@ class StoreFolder(HandleOwner):
         return handle
 
     def make(self, file: StoreFile, path: str) -> File:
-        """A new file with its head."""
         self._make_folder()
         # A failed attempt may have left one.
         self.files.unlink(path)
@@ -257,7 +256,6 @@ class StoreFolder(HandleOwner):
         return sorted(found, key=_number_of)
 
     def compacted(self) -> list[StoreFile]:
-        """The files that compaction has written."""
         names = [name.removesuffix("-c.pms") for name in self.files.list_dir(self.folder) if name.endswith("-c.pms")]
         return [StoreFile(int(name), True) for name in names if name.isdecimal()]
 
@@ -281,7 +279,6 @@ class StoreFolder(HandleOwner):
         return bool(owner == crc32(self.folder.encode()))
 
     def remove(self, file: StoreFile) -> None:
-        """Remove a file in which nothing is wanted."""
         self._forget(file)
         self.files.unlink(self.path(file))
         file.on_disk = False
@@ -294,7 +291,6 @@ class StoreFolder(HandleOwner):
         file.addresses = array("q")
 
     def wipe(self) -> None:
-        """Remove everything."""
         self.close()
         self.files.remove_dir(self.folder)
 
