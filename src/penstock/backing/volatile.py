@@ -169,7 +169,6 @@ class VolatileBackingQueue(BackingQueue):
         return Run(first, entries, redelivered)
 
     def _gone(self, first: int, entries: list[Entry]) -> None:
-        """A run was taken that will not be acked."""
         if self._properties_bytes:
             self._properties_bytes -= large_properties_bytes(entries)
         if self._counts or self._doubtful:

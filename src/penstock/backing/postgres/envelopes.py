@@ -51,8 +51,6 @@ class PgEnvelopes:
         self._read: Envelope | None = None
         self._read_from: tuple[str, str, bytes] = ("", "", b"")
 
-    # --- writing --------------------------------------------------------------------------------------
-
     def row(self, envelope: Envelope, body: bytes, props: MessageProps | None, delivered: bool) -> PutRow:
         if envelope is not self._written:
             self._columns = self._columns_of(envelope)
@@ -79,8 +77,6 @@ class PgEnvelopes:
             envelope.properties,
         )
         return exchange, routing_key, whole
-
-    # --- reading --------------------------------------------------------------------------------------
 
     def entry(self, row: TakenRow) -> Entry:
         row_id, _, expiry_ms, exchange, routing_key, properties, payload, ready_ms = row

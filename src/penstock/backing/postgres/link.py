@@ -56,8 +56,6 @@ def unavailable(queue: str, why: str) -> PgUnavailable:
 class PgQueueLink(ABC):
     """One queue in the database."""
 
-    # --- posted -------------------------------------------------------------------------------------
-
     @abstractmethod
     def put(self, rows: Sequence[PutRow], done: PutDone) -> None:
         """Append rows; all that is put in a turn is committed together."""
@@ -107,8 +105,6 @@ class PgQueueLink(ABC):
     @abstractmethod
     def give_back(self, seq_ids: Sequence[int], seen: bool) -> None:
         """Reserved messages are ready again. `seen`: a consumer may have looked at them."""
-
-    # --- what is known ------------------------------------------------------------------------------
 
     @abstractmethod
     def ready_count(self) -> int:

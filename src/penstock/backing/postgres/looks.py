@@ -91,7 +91,7 @@ class PgLooks:
         return bool(self._asked)
 
     def forget(self) -> None:
-        """What was ready may be another now."""
+        """Forget all pages: what is ready may have changed."""
         self._pages.clear()
 
     def ram_bytes(self) -> int:

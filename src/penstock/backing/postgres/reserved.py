@@ -197,7 +197,6 @@ class PgReserved:
         self._numbered.clear()
 
     def forget_all(self) -> None:
-        """The queue is gone."""
         self.window.take_all()
         self._numbered.clear()
         self.past.clear()

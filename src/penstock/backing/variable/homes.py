@@ -274,7 +274,7 @@ class Homes:
     # --- gone ---------------------------------------------------------------------------------------
 
     def release(self, status: MsgStatus, index: int, count: int) -> None:
-        """Some messages of a run are gone."""
+        """Give back the references of messages that are gone."""
         if status.msg_in_store == places.MSG_STORE:
             store = self._large(status.is_persistent)
             assert status.addresses is not None

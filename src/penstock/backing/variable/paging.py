@@ -88,7 +88,7 @@ class Paging:
         self._pending = pending
 
     def limit(self) -> int:
-        """Bodies that may stay in RAM."""
+        """Return how many bodies may stay in RAM."""
         if self.lazy:
             return 0
         rates = self._rates

@@ -254,7 +254,6 @@ class PendingAcks:
         return [self._runs[first] for first in sorted(self._runs)]
 
     def seq_ids(self) -> list[int]:
-        """All of them, in order."""
         return [seq_id for run in self.runs() for seq_id in range(run.seq_id, run.seq_id + run.count)]
 
     def first(self) -> MsgStatus:

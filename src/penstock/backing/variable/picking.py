@@ -85,9 +85,6 @@ def _keep_q3(zones: Zones, wanted: list[int]) -> None:
         zones.deltas_to_betas(len(zones.q3))
 
 
-# --- finding ------------------------------------------------------------------------------------------
-
-
 def _read_strays(zones: Zones, wanted: list[int]) -> Pick:
     result = Pick()
     for status in zones.strays.parts(wanted):
@@ -154,9 +151,6 @@ def _note(zones: Zones, result: Pick, status: MsgStatus) -> None:
     result.damaged.extend(damaged)
     if failed is not None:
         result.unread.extend([(part, failed) for part in unread])
-
-
-# --- taking -------------------------------------------------------------------------------------------
 
 
 def _take_out(zones: Zones, status: MsgStatus) -> None:

@@ -44,9 +44,6 @@ def put_back(zones: Zones, runs: list[MsgStatus]) -> None:
                 log.error("messages that came back to %s have to wait for the disk: %s", zones.homes.folder, error)
 
 
-# --- strays -------------------------------------------------------------------------------------------
-
-
 def head_of(zones: Zones) -> MsgStatus | None:
     """The run at the head, be it a stray or not; nothing is read."""
     head = zones.head()
@@ -86,9 +83,6 @@ def retry(zones: Zones) -> None:
 def _first_stray(zones: Zones) -> MsgStatus:
     first = zones.strays.first()
     return zones.strays.take_back(range(first.seq_id, first.seq_id + first.count))[0]
-
-
-# --- places -------------------------------------------------------------------------------------------
 
 
 def _put(zones: Zones, status: MsgStatus) -> None:

@@ -84,7 +84,6 @@ class Rates:
         self.ack_outs = 0
 
     def total(self) -> float:
-        """Messages per second that move at all."""
         return self.in_rate + self.out_rate + self.ack_in_rate + self.ack_out_rate
 
     def is_standstill(self) -> bool:

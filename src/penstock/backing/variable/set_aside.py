@@ -56,7 +56,6 @@ class SetAside:
         self.count += status.count
 
     def is_due(self) -> bool:
-        """Whether it is time to try again."""
         return (self.count > 0 or self.is_stalled) and self._clock.monotonic_s() >= self._due_s
 
     def take(self) -> list[int]:

@@ -40,8 +40,6 @@ class StoredVariable(StoredQueue):
         # And the first that could not be read.
         self._first_unread = 0
 
-    # --- the checkpoint -----------------------------------------------------------------------------
-
     def snapshot(self) -> QueueState:
         queue = self._queue
         queue.recount()
@@ -93,8 +91,6 @@ class StoredVariable(StoredQueue):
     def counters(self) -> Counters:
         queue = self._queue
         return len(queue), queue.depth(), queue.tail.persistent_count, queue.tail.persistent_bytes
-
-    # --- journal segments -----------------------------------------------------------------------------
 
     def journal_segment_needed(self) -> int:
         queue = self._queue

@@ -201,7 +201,6 @@ class Tail:
         delivered: bool,
         heavy: int,
     ) -> None:
-        """Large messages of one envelope."""
         if not persistent:
             self._append(first, entries, props, size_each, size, places.MSG_STORE, delivered, heavy)
             return
@@ -271,7 +270,6 @@ def _joins(last: MsgStatus, first: int, props: MessageProps | None, size: int, d
 
 
 def _join(last: MsgStatus, entries: list[Entry], size_each: int, size: int, is_heavy: bool) -> None:
-    """Make a run longer."""
     assert last.msg is not None
     last.msg.extend(entries)
     last.count += len(entries)

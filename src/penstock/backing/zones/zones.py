@@ -97,7 +97,6 @@ class Zones:
     # --- the tail -------------------------------------------------------------------------------------
 
     def tail(self) -> deque[MsgStatus]:
-        """Where the next publish goes."""
         return self.q1 if self.q3 else self.q4
 
     def count_published(self, count: int, size: int, heavy: int = 0) -> None:
