@@ -61,7 +61,6 @@ class Arrivals:
         return self._walls[index] if index < len(self._walls) else now_ms
 
     def check_invariants(self) -> None:
-        """Assert the invariants above. For tests."""
         assert len(self._seq_ids) == len(self._walls) <= self._samples_max, "2: too many samples"
         pairs = zip(self._seq_ids[:-1], self._seq_ids[1:], strict=True)
         assert all([before < after for before, after in pairs]), "1: numbers do not grow"

@@ -26,7 +26,7 @@ class Purging:
         self._shelved = shelved
 
     def purge_some(self, count_max: int) -> int:
-        """Remove about so many; 0 when it is over."""
+        """Remove about `count` messages; return 0 when the purge is over."""
         queue = self._queue
         if queue.deleted or queue.crashed:
             return 0

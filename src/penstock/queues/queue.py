@@ -172,7 +172,7 @@ class Queue(Availability):
 
     @property
     def has_priorities(self) -> bool:
-        """Whether what comes later may stand in front: numbers do not tell who came first then."""
+        """Return whether later messages may stand in front: then numbers do not give the order of arrival."""
         return "x-max-priority" in self.arguments
 
     @property
@@ -562,7 +562,7 @@ class Queue(Availability):
                 self.settled(seq_ids)
 
     def reject(self, seq_ids: Sequence[int]) -> None:
-        """Refused for good."""
+        """Dead-letter or drop messages that were rejected."""
         if not self.deleted and not self.crashed:
             self.leaving.dead_letter(seq_ids, REJECTED)
             if self.selection is not None:

@@ -65,11 +65,10 @@ class Consumer(ABC):
         self.node: ConsumerNode | None = None
 
     def label(self) -> bytes:
-        """What history calls it."""
         return consumer_label(self.tag, "", 0)
 
     def joined(self, backing: BackingQueue) -> None:
-        """It is with a queue now. Who takes messages gets a number."""
+        """Note that the consumer is with a queue. One that takes messages gets a number."""
         if self.acquires:
             self.actor = backing.name_actor(self.label())
 
@@ -84,7 +83,7 @@ class Consumer(ABC):
         """There may be something to pull. Called from within a publish: must not call the queue, only note the work."""
 
     def take_now(self) -> int:
-        """Pull once at once, out of turn; how many messages it got. A consumer that cannot do that gets none."""
+        """Pull once at once, out of turn; return how many messages it got."""
         return 0
 
     @abstractmethod

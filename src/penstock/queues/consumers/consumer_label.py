@@ -15,7 +15,6 @@ TEXT_BYTES_MAX: Final = 450
 
 
 def consumer_label(tag: str, connection: str, channel: int) -> bytes:
-    """The label of a consumer."""
     label = {"consumer": _fitted(tag), "connection": _fitted(connection), "channel": channel}
     return json.dumps(label, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -338,7 +338,6 @@ class ConsumerManager:
         }
 
     def check_invariants(self) -> None:
-        """Assert the invariants above. Walks everything; not to be called while a pull is in progress."""
         listed = 0
         for level in self._levels:
             level.check_invariants()

@@ -86,6 +86,5 @@ class Cursors:
                     heapify(cursor.again)
 
     def cleared(self) -> None:
-        """All keys are gone."""
         for cursor in self._by_consumer.values():
             cursor.again = []

@@ -124,7 +124,6 @@ class NodeList:
         return found
 
     def check_invariants(self, states: int) -> None:
-        """Assert that links, size and the states of the nodes agree. Walks the list."""
         count = 0
         entry = self.head
         while True:
@@ -177,7 +176,6 @@ class PriorityLevel:
         return self.interested.size + self.notified.size
 
     def check_invariants(self) -> None:
-        """Assert that nodes are in the lists that their states say. Walks the lists of this level."""
         assert self.all.size > 0
         self.all.check_invariants(INTERESTED | NOT_INTERESTED | NOTIFIED | NON_ACQUIRING)
         self.interested.check_invariants(INTERESTED)

@@ -80,7 +80,6 @@ class PublisherMarks:
         del self._publishers[:gone]
 
     def check_invariants(self) -> None:
-        """Assert the invariants above. For tests."""
         assert len(self._firsts) == len(self._ends) == len(self._publishers) <= self._stretches_max
         for index, first in enumerate(self._firsts):
             assert first < self._ends[index], "1: no stretch is empty"

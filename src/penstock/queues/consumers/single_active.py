@@ -82,7 +82,6 @@ class SingleActive:
         self._manager.set_interest(consumer, interested)
 
     def check_invariants(self) -> None:
-        """Assert the invariants above, as far as the manager can confirm them. For tests."""
         acquiring = [consumer for consumer in self._manager.consumers() if consumer.acquires]
         standbys: list[Consumer] = []
         for priority in sorted(self._standbys, reverse=True):

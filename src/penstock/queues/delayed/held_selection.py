@@ -194,7 +194,6 @@ class HeldSelection(Selection):
         return self.ready_count() * limits.NUMBER_OVERHEAD_BYTES
 
     def ready_count(self) -> int:
-        """Nothing is shelved."""
         return 0
 
     def ready_bytes(self) -> int:

@@ -261,7 +261,6 @@ class Timetable:
         return found
 
     def check_invariants(self) -> None:
-        """Assert the invariants above. For tests."""
         total = 0
         last_due = last_end = -1
         assert len(self._separator_dues) == len(self._separator_firsts) == max(0, len(self._chunks) - 1), "3: how many"

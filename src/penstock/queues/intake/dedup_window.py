@@ -102,7 +102,6 @@ class DedupWindow:
         return self._slots[0].expiry_ms if self._slots else -1
 
     def check_invariants(self) -> None:
-        """Assert the invariants above. For tests."""
         assert len(self._slots) <= self._count_max, "1: too many slots"
         latest: dict[bytes, Slot] = {}
         for slot in self._slots:

@@ -176,7 +176,7 @@ class RefusePublish(Gate):
         return not self._room.is_over(queue.ready_count() + 1, queue.ready_bytes() + size)
 
     def refused(self, entry: Entry, confirm: ConfirmToken | None, delivered: int) -> None:
-        """It is gone, and its publisher is told."""
+        """Refuse a message, and tell its publisher."""
         if confirm is not None:
             confirm.refuse()
 

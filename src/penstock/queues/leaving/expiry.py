@@ -33,7 +33,7 @@ class Expiring(ABC):
 
     @abstractmethod
     def expire_due(self, now_ms: int) -> None:
-        """The time has come. May arm itself again."""
+        """Do what is due. May arm itself again."""
 
 
 class ExpirySchedule:

@@ -51,8 +51,6 @@ class Leaving(DeadLetterSource, SelectionHost):
     def became_available(self, count: int) -> None:
         self._queue.consumers.notify_available(count)
 
-    # --- the way out ------------------------------------------------------------------------------------
-
     def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         """Pending messages leave unread."""
         queue = self._queue
@@ -94,8 +92,6 @@ class Leaving(DeadLetterSource, SelectionHost):
         self._queue.backing.ackfold(lambda seq_id, entry: dead.append((seq_id, entry)), seq_ids)
         if dead:
             carrier.dead_letter(self, dead, reason)
-
-    # --- what became of them ----------------------------------------------------------------------------
 
     def handed_over(self, seq_ids: Sequence[int], outcome: int, reason: str) -> None:
         self._forget_targets(seq_ids)
@@ -153,8 +149,6 @@ class Leaving(DeadLetterSource, SelectionHost):
     def offer_again(self) -> None:
         if self._again is not None and not self._queue.deleted:
             self._again.soon()
-
-    # --- what is known of their moves -------------------------------------------------------------------
 
     def is_remote(self) -> bool:
         return self._queue.backing.IS_REMOTE

@@ -54,7 +54,6 @@ class GroupOrder(Order):
         self._cursors: dict[Consumer, GroupCursor] = {}
 
     def group_key(self, key: MessageKey | None) -> MessageKey:
-        """The group of a message with this key."""
         return DEFAULT_GROUP if key is None else key
 
     # --- choosing -------------------------------------------------------------------------------------

@@ -55,8 +55,6 @@ class Order(ABC):
         """The shelf that it orders; called once, before anything else."""
         self.shelf = shelf
 
-    # --- choosing -------------------------------------------------------------------------------------
-
     @abstractmethod
     def choose(self, consumer: Consumer | None, looks: Looks) -> Shelved | None:
         """The next message for this consumer (None: basic.get); None when there is none, or no look is left."""
@@ -72,8 +70,6 @@ class Order(ABC):
     @abstractmethod
     def first_ids(self, count: int) -> list[int]:
         """The first of them."""
-
-    # --- what happens to messages -----------------------------------------------------------------------
 
     @abstractmethod
     def added(self, item: Shelved, is_new: bool) -> Shelved | None:

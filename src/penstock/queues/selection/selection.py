@@ -44,8 +44,6 @@ class SelectionHost(ABC):
 
 
 class Selection(ABC):
-    # --- handing out ----------------------------------------------------------------------------------
-
     @abstractmethod
     def fetch(self, consumer: Consumer | None, count_max: int, bytes_max: int, ack_required: bool) -> Run | None:
         """A run for this consumer (None: basic.get, which takes what comes first); None when there is nothing for it.
@@ -57,8 +55,6 @@ class Selection(ABC):
     @abstractmethod
     def has_for(self, consumer: Consumer) -> bool:
         """Whether there may be something for this consumer: False only when it is sure. Changes nothing."""
-
-    # --- what becomes of it ---------------------------------------------------------------------------
 
     @abstractmethod
     def settled(self, seq_ids: Sequence[int]) -> None:
@@ -75,8 +71,6 @@ class Selection(ABC):
     @abstractmethod
     def consumer_gone(self, consumer: Consumer) -> None:
         """The consumer left. What it has not settled is settled or returned later."""
-
-    # --- by number --------------------------------------------------------------------------------------
 
     @abstractmethod
     def take(self, seq_ids: Sequence[int]) -> list[int]:
@@ -97,8 +91,6 @@ class Selection(ABC):
     @abstractmethod
     def published(self, first_seq_id: int, count: int) -> None:
         """Messages were appended to the backing. An order that must know all of them fetches them now."""
-
-    # --- looking in -------------------------------------------------------------------------------------
 
     @abstractmethod
     def ready_count(self) -> int:

@@ -89,8 +89,6 @@ class Shelf:
         """Whether there is something to fetch, and room for it."""
         return len(self.items) < self.messages_max and not self._backing.is_empty()
 
-    # --- coming and going -----------------------------------------------------------------------------
-
     def fetch_run(self, count_max: int) -> list[Shelved]:
         """Take messages from the head of the backing; they are not on the shelf before they are `put` there."""
         run = self._backing.fetch(count_max, limits.PULL_BYTES_MAX, True, THE_QUEUE)
@@ -144,8 +142,6 @@ class Shelf:
         if self.due is not None:
             self.due.clear()
 
-    # --- looking --------------------------------------------------------------------------------------
-
     def read(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
         """The messages with their bodies, in the order given; those that are no longer pending are left out."""
         found: list[tuple[int, Entry]] = []
@@ -157,12 +153,10 @@ class Shelf:
         return found
 
     def first(self) -> Shelved | None:
-        """The one that came first."""
         seq_id: int | None = self.ids.first()
         return None if seq_id is None else self.items[seq_id]
 
     def check_invariants(self) -> None:
-        """Assert the invariants above. For tests."""
         self.ids.check_invariants()
         assert self.ids.listed() == sorted(self.items), "1: numbers and messages"
         assert all([item.seq_id == seq_id for seq_id, item in self.items.items()]), "1: a message under another number"

@@ -112,11 +112,11 @@ class SortedChunks:
         return chunk[bisect_right(chunk, key)]
 
     def listed(self) -> list[Key]:
-        """All of them, in order. A copy."""
+        """Return all keys, in order."""
         return [key for chunk in self._chunks for key in chunk]
 
     def lowest(self, count: int) -> list[Key]:
-        """So many of them, the lowest, in order. It costs nothing for the others."""
+        """Return the `count` smallest keys, in order."""
         found: list[Key] = []
         for chunk in self._chunks:
             if len(found) >= count:
@@ -125,7 +125,7 @@ class SortedChunks:
         return found
 
     def listed_from(self, key: Key, count: int) -> list[Key]:
-        """So many of those that are not below this one, the lowest, in order. It costs nothing for the others."""
+        """Return the `count` smallest keys that are >= `key`, in order. Runs in O(count + log n)."""
         found: list[Key] = []
         number = bisect_left(self._lasts, key)
         while number < len(self._chunks) and len(found) < count:
@@ -141,7 +141,6 @@ class SortedChunks:
         self._count = 0
 
     def check_invariants(self) -> None:
-        """Assert the invariants above. For tests."""
         keys = self.listed()
         for index in range(1, len(keys)):
             assert keys[index - 1] < keys[index], "1: not sorted, or a key is there twice"
