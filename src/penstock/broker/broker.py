@@ -135,11 +135,11 @@ class Broker:
             self.node.stop()
 
     def _queues_in_use(self) -> list[Queue]:
-        """Those that hold, or have held, messages, and work."""
+        """Return the queues that have, or had, messages, and have not failed."""
         return [queue for queue in self.memory.holders() if isinstance(queue, Queue) and not queue.crashed]
 
     def _large_backings(self) -> list[BackingQueue]:
-        """Of the queues that hold most."""
+        """Return the backings of the queues that take most memory."""
         largest = self.memory.largest(LARGE_QUEUES_MAX)
         return [queue.backing for queue in largest if isinstance(queue, Queue) and not queue.crashed]
 
@@ -156,7 +156,6 @@ class Broker:
 
     @property
     def is_alarmed(self) -> bool:
-        """Whether publishers are blocked."""
         return any(alarm.active for alarm in self.alarms)
 
     def ram_bytes(self) -> int:

@@ -54,7 +54,6 @@ class DefinitionLog:
         self.when_durable(_nobody)
 
     def is_durable(self) -> bool:
-        """Whether every change is on disk."""
         return self._recorded == self._durable
 
     def when_durable(self, done: Durable) -> None:
