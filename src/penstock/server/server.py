@@ -370,7 +370,7 @@ class Server:
             connection.send(0, methods.ConnectionUnblocked())
 
     def arm_expiry(self) -> None:
-        """One timer for the next message that expires anywhere."""
+        """Set the timer for the next message that expires in any queue."""
         due_ms = self.broker.expiries.next_due_ms()
         if due_ms < 0 or (self._expiry_timer is not None and self._expiry_due_ms <= due_ms):
             return

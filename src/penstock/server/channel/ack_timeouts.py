@@ -58,7 +58,6 @@ class AckTimeouts(Expiring):
             self._expiries.arm(self, now_ms + self._shortest_ms)
 
     def close(self) -> None:
-        """The channel is gone."""
         self._expiries.disarm(self)
 
 

@@ -69,5 +69,4 @@ class LapsedTags:
             del self._lasts[0]
 
     def ranges(self) -> list[tuple[int, int]]:
-        """First and last tag of each range, the lowest first."""
         return [(first, self._lasts[index]) for index, first in enumerate(self._firsts)]

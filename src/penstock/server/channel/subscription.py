@@ -38,8 +38,6 @@ class Subscription:
         self.listed = False
         self._encoder = DeliveryEncoder(channel.number, tag, channel.connection.frame_bytes_max)
 
-    # --- coming and going -----------------------------------------------------------------------------
-
     def join(self) -> None:
         """Enter the queues of its consumers: all of them, or none when one refuses it."""
         for consumer in self.consumers:
@@ -66,8 +64,6 @@ class Subscription:
         self.channel.queue_consumers_left(1)
         if not self.consumers:
             self.channel.subscription_cancelled(self)
-
-    # --- credit ---------------------------------------------------------------------------------------
 
     def limit_to(self, prefetch_count: int) -> None:
         """Set how many unacknowledged deliveries it may have. Where nothing is acknowledged, there is no limit."""
@@ -111,8 +107,6 @@ class Subscription:
         self.unacked_count -= count
         if was_out_of_credit:
             self.update_interest()
-
-    # --- delivering -----------------------------------------------------------------------------------
 
     def offer(self) -> None:
         """Let its queues serve those who were notified."""

@@ -209,7 +209,6 @@ class Unacked:
         return spans
 
     def queues(self) -> dict[Queue, None]:
-        """Where they came from, each once."""
         return dict.fromkeys([run.queue for run, _ in self._stretches.values()])
 
     def _take_through(self, last_tag: int) -> list[Span]:

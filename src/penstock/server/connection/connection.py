@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         self.handshake.begin()
 
     def shown_name(self) -> str:
-        """How people know it: what the client calls itself, else both ends."""
+        """Return the name for people: what the client calls itself, else both addresses."""
         name = self.client_properties.get("connection_name")
         return name if isinstance(name, str) and name else f"{self.peer} -> {self.local}"
 
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
         self.server.parse_turns.add(self)
 
     def parse_on(self) -> None:
-        """Its turn has come."""
+        """Go on with parsing: the connection's turn has come."""
         self.resume_reading(TURN)
         if self.parsing_stopped and not self._read_stops & PARSE_STOPS:
             self.parsing_stopped = False
@@ -495,7 +495,6 @@ class Connection(asyncio.Protocol):
         self._reader.forget_channel(channel)
 
     def _release_channels(self) -> None:
-        """All of them are over. What they leave behind goes back together: it is one act, however many there are."""
         self.server.settlements.give_back(self, [channel.release() for channel in list(self.channels.values())])
 
     def close_with(self, error: AmqpError, index: int, linger_s: float = 0.0) -> None:

@@ -59,7 +59,6 @@ class DefinitionAnswers:
         return data[pos : pos + 1] == METHOD_KIND and data[pos + 7 : pos + 11] in FOLLOWERS
 
     def close(self) -> None:
-        """The connection is gone, and nothing here leads to it."""
         self._connection = None
 
     def _durable(self, give: Callable[[], None], is_durable: bool) -> None:

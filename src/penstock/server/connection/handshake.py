@@ -94,7 +94,6 @@ class Handshake:
             self._timer = None
 
     def close(self) -> None:
-        """The connection is gone."""
         self.stop()
         del self._connection
 

@@ -38,7 +38,6 @@ class Heartbeat:
             self._timer = None
 
     def close(self) -> None:
-        """The connection is gone."""
         self.stop()
         del self._connection
 

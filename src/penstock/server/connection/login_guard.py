@@ -43,7 +43,6 @@ class LoginGuard:
         self._push((address, user), self._delay_s)
 
     def refused(self, address: str, user: str) -> None:
-        """A login was looked at and refused."""
         key = (address, user)
         now_s = self._clock.monotonic_s()
         if self._free_s.get(key, 0.0) <= now_s:

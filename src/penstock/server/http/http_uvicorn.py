@@ -68,7 +68,7 @@ class GuardedProtocol(H11Protocol):
             self.transport.abort()
 
     def _look(self) -> None:
-        """Cut it when since the last look no request has come and none was under way."""
+        """Close the connection if it has been idle since the last check."""
         cycle = self.cycle
         is_waiting = cycle is None or cycle.response_complete
         if is_waiting and cycle is self._last_cycle:
@@ -86,7 +86,7 @@ class QuietServer(uvicorn.Server):
         yield
 
     def cut_connections(self) -> None:
-        """After the server has ended: those that did not end with it."""
+        """Close connections that did not end with the server."""
         for connection in list(self.server_state.connections):
             if isinstance(connection, GuardedProtocol):
                 connection.transport.abort()

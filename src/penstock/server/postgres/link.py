@@ -71,8 +71,6 @@ class ServerPgLink(PgLink):
         if why:
             raise unavailable(queue, why)
 
-    # --- life -----------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Check the database, make the schema if need be, and begin. Raises StartupError with what to do."""
         try:
@@ -131,8 +129,6 @@ class ServerPgLink(PgLink):
         self.puts.refuse_old(self.now_s())
         for queue_link in list(self.queue_links.values()):
             queue_link.tick()
-
-    # --- queues ---------------------------------------------------------------------------------------
 
     def open(self, name: str, is_new: bool, receiver: PgReserved, run: Run) -> PgQueueLink:
         assert name not in self.queue_links, "a queue is opened once"

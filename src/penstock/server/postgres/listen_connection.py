@@ -98,7 +98,8 @@ class PgListenConnection(PgConnection):
                 queue_link.look_now()
 
     def _heard(self, channel: str, number: str) -> None:
-        """A message for the one whose number it is, or for all. If he is not here, he is given a moment."""
+        """Handle a notification, which names one participant or all. If it names another one, that one is given a
+        moment."""
         queue_link = self._by_channel.get(channel)
         if queue_link is None or queue_link.is_closed:
             return

@@ -89,8 +89,6 @@ class PgPutConnection(PgConnection):
         in_flight, self._in_flight = self._in_flight, []
         self._answer(in_flight, None)
 
-    # --- a batch --------------------------------------------------------------------------------------
-
     async def serve(self, connection: Connection) -> None:
         self.wake()
         while True:
@@ -171,8 +169,6 @@ class PgPutConnection(PgConnection):
         if not rows:
             return []
         return [row[0] for row in await self.rows(connection, "put_rows", put_parameters(queue_ids, rows))]
-
-    # --- answers --------------------------------------------------------------------------------------
 
     def _answer(self, items: Sequence[PutItem], ids: list[int] | None) -> None:
         pos = 0

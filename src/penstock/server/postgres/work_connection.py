@@ -67,7 +67,6 @@ class PgWorkConnection(PgConnection):
             function()
 
     def forget(self, queue_link: ServerQueueLink) -> None:
-        """The queue is gone."""
         self._busy.pop(queue_link, None)
         if self._attached.pop(queue_link, queue_link) is None and queue_link.participant.is_attached:
             self._leaving.append(queue_link.participant.number)

@@ -137,8 +137,6 @@ class Commit(Sliced):
             calls.append(self._connection.settling_over)
         call_all([*calls, *self.take_calls()])
 
-    # --- what is done ---------------------------------------------------------------------------------
-
     def do_next(self) -> int:
         try:
             if self._publishes:
@@ -184,8 +182,6 @@ class Commit(Sliced):
             token = Refusal(count)
             self._publisher.publish_now(route, prepared, [body], token)
             self._is_refused = self._is_refused or token.refused
-
-    # --- the answer -----------------------------------------------------------------------------------
 
     def _answer(self) -> None:
         channel, connection = self._channel, self._connection

@@ -52,7 +52,6 @@ class Purge(Sliced):
         self.end()
 
     def end(self) -> None:
-        """Behind the last slice."""
         if self._is_ended:
             return
         self._is_ended = True

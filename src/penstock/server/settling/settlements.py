@@ -101,7 +101,6 @@ class Settlements:
         self._waiting: deque[Sliced] = deque()
 
     def settle(self, channel: Channel, spans: list[Span], how: int) -> None:
-        """Settle what a client has said something about."""
         self.begin(Settlement(channel.connection, channel, SpanSlices(spans, how)))
 
     def give_back(self, connection: Connection, left: Sequence[Unacked | None]) -> None:

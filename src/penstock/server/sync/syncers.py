@@ -71,7 +71,6 @@ class ProcessSyncer(Syncer):
 
     @property
     def pid(self) -> int:
-        """Of the process, for tests and for people."""
         return self._process.pid
 
     def submit(self, files: Sequence[File], done: SyncDone) -> None:
@@ -202,7 +201,6 @@ class ThreadSyncer(Syncer):
             self._timer = self._loop.call_later(STEP_ASIDE_EVERY_S, self._step_aside)
 
     def _work(self) -> None:
-        """On the thread."""
         while (request := self._requests.get()) is not None:
             files, done = request
             failed: OSError | None = None
@@ -223,7 +221,6 @@ class ThreadSyncer(Syncer):
                 return
 
     def _take_answers(self) -> None:
-        """On the loop."""
         self._answered.clear()
         while True:
             try:
