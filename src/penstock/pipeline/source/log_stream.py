@@ -52,8 +52,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log: Log | None = None
         self._state: Glance[LogState] | None = None
 
-    # --- offsets, in the process beside the driver ----------------------------------------------------
-
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         log = self._opened()
         lsn = self._initial_lsn(log)
@@ -113,16 +111,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._log.close()
             self._log = self._state = None
 
-    # --- rows, in tasks ---------------------------------------------------------------------------------
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)
         yield from self._task.batches(partition)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_log": None, "_state": None}
-
-    # --- inside -----------------------------------------------------------------------------------------
 
     def _opened(self) -> Log:
         if self._log is None:

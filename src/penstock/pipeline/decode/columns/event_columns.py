@@ -53,8 +53,6 @@ class EventColumns:
         row_problems(self._piece, self._decoded, self._piece.counts)
         return self._piece.problems.column(self._piece.size)
 
-    # --- numbers ----------------------------------------------------------------------------------
-
     def _persistent(self) -> pa.Array:
         values = (self._piece.rows.flags & PERSISTENT) != 0
         return pa.array(self._piece.spread(values), pa.bool_(), mask=self._piece.not_published)
@@ -83,8 +81,6 @@ class EventColumns:
                 valid = np.ones(piece.size, dtype=np.bool_) if valid is None else valid
                 valid[event] = False
         return fixed(sizes, pa.int64(), valid)
-
-    # --- properties -------------------------------------------------------------------------------
 
     def _good_props_entries(self) -> tuple[Ints, Bools | None]:
         """The entry of each event's properties, and a mask of those that have none or damaged ones."""
@@ -137,8 +133,6 @@ class EventColumns:
 
     def _note_facts(self, codes: Ints, counts: Ints) -> None:
         self._piece.problems.add_coded(codes, counts, self._decoded.facts().problems())
-
-    # --- bodies -----------------------------------------------------------------------------------
 
     def _shared_bodies(self) -> list[tuple[int, int, int, int]]:
         if self._references is None:

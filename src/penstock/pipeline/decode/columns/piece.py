@@ -79,8 +79,6 @@ class Piece:
         self._entries: Ints | None = None
         self._props_entries: Ints | None = None
 
-    # --- one value for each event -----------------------------------------------------------------
-
     def spread(self, values: Any) -> Any:
         """The value of its row for each event."""
         if len(values) == 1:

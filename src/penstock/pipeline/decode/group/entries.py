@@ -53,8 +53,6 @@ class Entries:
         """Payload bytes of those that are no references."""
         return self.body_len - len(FRAME_END)
 
-    # --- one at a time ----------------------------------------------------------------------------
-
     def body(self, number: int, entry: int) -> bytes | None:
         """What is on disk as the body of an entry, checked; None when it is damaged."""
         start = self._group.batches[number].props_bytes + int(self._body_at[entry] - self._body_at[self._first[number]])
@@ -76,8 +74,6 @@ class Entries:
         starts = self._body_starts[entries]
         bounds = zip(starts.tolist(), (starts + self.body_len[entries]).tolist(), strict=True)
         return [bytes(window[start:end]) for start, end in bounds]
-
-    # --- all at once ------------------------------------------------------------------------------
 
     @property
     def window(self) -> memoryview:
@@ -122,8 +118,6 @@ class Entries:
         first = np.minimum(self._first, max(self.count - 1, 0))
         base = section_at - before[first] if self.count else section_at
         return before + np.repeat(base, self.counts)
-
-    # --- damage -----------------------------------------------------------------------------------
 
     def bad_properties(self) -> Bools | None:
         """Entries whose own properties touch a damaged block; None when there are none."""

@@ -56,8 +56,6 @@ class Group:
         self._checked_bytes: dict[int, int] = {}
         self._whole_heaps = 0
 
-    # --- checksums --------------------------------------------------------------------------------
-
     @property
     def is_whole(self) -> bool:
         """Whether every heap was compared with its checksum in advance, and all of them are good."""
@@ -113,8 +111,6 @@ class Group:
         batch = self.batches[number]
         at = batch.meta_at + batch.rows * ROW_BYTES + batch.entries * 2 * LENGTH_BYTES + block * CRC_BYTES
         return int.from_bytes(self.window[at : at + CRC_BYTES], "little")
-
-    # --- sections, joined -------------------------------------------------------------------------
 
     def rows(self) -> bytes:
         window = self.window
