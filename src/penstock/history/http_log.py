@@ -80,8 +80,6 @@ class HttpLog(Log):
     def close(self) -> None:
         self._connection.close()
 
-    # --- what only a broker knows -----------------------------------------------------------------------
-
     def counters(self) -> dict[str, Any]:
         """{"lsn": n, "queues": […]}: what durable queues hold, true for all events below the LSN."""
         found = self._connection.json(f"{PREFIX}/counters")
