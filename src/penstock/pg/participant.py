@@ -60,8 +60,6 @@ class Participant:
         self.empty_since_s: float | None = None
         self._waited_s = 0.0
 
-    # --- being there ------------------------------------------------------------------------------------
-
     def attach_parameters(self) -> tuple[str, str, float, int | None]:
         return (self.queue, self._role, self._grace_s, self.number or None)
 
@@ -77,8 +75,6 @@ class Participant:
     def lost(self) -> None:
         """The session is gone, or the database has taken this participant for gone."""
         self.is_attached = self.is_waiting = False
-
-    # --- waiting ----------------------------------------------------------------------------------------
 
     def found(self, now_s: float) -> bool:
         """A look found messages. True: tell the database not to notify any more."""
