@@ -55,8 +55,6 @@ class Channel:
         self._published = 0
         self._assembly: Assembly | None = None
 
-    # --- what we send ---------------------------------------------------------------------------------
-
     def send(self, method: methods.Method) -> None:
         """Send a method that is not answered. On a channel that is closed it goes nowhere."""
         with self._lock:
@@ -110,8 +108,6 @@ class Channel:
             self._confirms.clear()
             self.deliveries.clear()
             self._assembly = None
-
-    # --- what the broker sends ------------------------------------------------------------------------
 
     def on_method(self, method: methods.Method) -> None:
         """Any method but one of class connection. Raises what the broker must not do."""

@@ -54,8 +54,6 @@ class Connection:
         self._expected: type[methods.Method] = methods.ConnectionStart
         self._closing: Answer | None = None
 
-    # --- what we send ---------------------------------------------------------------------------------
-
     def take_outgoing(self) -> bytes:
         """What is to be sent; it is forgotten here."""
         with self._lock:
@@ -108,8 +106,6 @@ class Connection:
             # A goodbye that was answered is none that failed.
             if self._closing is not None and not self._closing.is_done:
                 self._closing.fail(error)
-
-    # --- what the broker sends ------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
         """Take bytes in. What they change is seen in answers, channels and `failure`."""
