@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+LOADS: Final = Path(__file__).parent / "loads"
 
 
 class Kind(enum.Enum):
@@ -37,7 +40,7 @@ class Case:
     kind: Kind
     title: str
     load: str = ""
-    """Arguments for amqpload."""
+    """Arguments for amqpload; @NAME is a file in `loads`."""
     seconds_min: float = 0.0
     large: bool = False
     """Takes minutes: measured with --large, or when it is named."""
@@ -52,7 +55,8 @@ class Case:
 
     @property
     def arguments(self) -> list[str]:
-        return ["--prefix", self.prefix, *self.load.split()]
+        parts = [str(LOADS / part.removeprefix("@")) if part.startswith("@") else part for part in self.load.split()]
+        return ["--prefix", self.prefix, *parts]
 
     @property
     def prefix(self) -> str:
@@ -88,7 +92,12 @@ PRIORITIES: Final = 10
 GROUPS: Final = 1_000
 LAST_VALUES: Final = 10_000
 
+# As Celery sends its tasks: 19 headers, three ids, a body of JSON (tests/interop/test_celery_load.py).
+CELERY: Final = "--properties @celery-transient --size 190 --size-spread 30 --ack-every 50 --prefetch 1000"
+CELERY_PERSISTENT: Final = f"--durable {CELERY.replace('transient', 'persistent')} --verify"
+
 TRANSIENT_CASES: Final = (
+    Case("celery", Kind.THROUGHPUT, "Celery's tasks, ack every 50", CELERY),
     Case("auto-ack", Kind.THROUGHPUT, "auto-ack", "--auto-ack"),
     Case("ack-100", Kind.THROUGHPUT, "ack every 100", ACK_100),
     Case("ack-1", Kind.THROUGHPUT, "ack one by one", ACK_1),
@@ -116,6 +125,8 @@ TRANSIENT_CASES: Final = (
     ),
 )
 PERSISTENT_CASES: Final = (
+    Case("celery-persistent", Kind.DURABLE, "Celery's tasks, without confirms", CELERY_PERSISTENT),
+    Case("celery-confirm", Kind.DURABLE, "Celery's tasks", f"{CELERY_PERSISTENT} {CONFIRM}"),
     Case("persistent-100", Kind.DURABLE, "100 bytes", PERSISTENT),
     Case("persistent-1k", Kind.DURABLE, "1 KiB", f"{PERSISTENT} --size 1024"),
     Case("persistent-16k", Kind.DURABLE, "16 KiB", f"{PERSISTENT} --size 16384"),

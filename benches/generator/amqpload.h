@@ -33,12 +33,15 @@
 /* A body carries its send time, producer and sequence number. */
 #define STAMP_BYTES 16u
 #define MESSAGE_ID_DIGITS 32u
+/* Where --properties has so many of these in a row there is an id, at most so many in a message. */
+#define ID_MARK '@'
+#define IDS_MAX 8u
 #define CYCLE_DIGITS 8u
 /* The index of the queue in front of the others, whose dead letters they get (--dead-letters). */
 #define SOURCE (-1)
 
 typedef struct {
-  const char *host, *port, *user, *password, *vhost, *prefix, *label, *sync_rate;
+  const char *host, *port, *user, *password, *vhost, *prefix, *label, *sync_rate, *properties;
   int producers, consumers, queues;
   unsigned size, size_spread, ack_every, prefetch, confirm, batch, topic_keys;
   int persistent, auto_ack, fanout, publish_only, consume_only, durable;
@@ -58,7 +61,7 @@ enum { ADMIN, PRODUCER, CONSUMER, REJECTER };
 /* One pre-encoded message in a producer's batch buffer. */
 typedef struct {
   /* Offsets in the buffer, 0 where there is no such thing: first byte, body, and what differs in each message. */
-  size_t at, body, id, priority, cycle, delay;
+  size_t at, body, ids[IDS_MAX], priority, cycle, delay;
   unsigned size; /* of the body */
 } Slot;
 

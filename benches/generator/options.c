@@ -17,7 +17,8 @@ static void usage(int status) {
           "  --size BYTES         body size (16 or more)\n"
           "  --size-spread N      body sizes vary evenly over SIZE-N..SIZE+N\n"
           "  --unique-ids         a message-id of 32 digits in each message\n"
-          "  --persistent         delivery-mode 2\n"
+          "  --properties FILE    property flags and list as they are in FILE; 32 times @ is an id of each message\n"
+          "  --persistent         delivery-mode 2 (not with --properties, which have their own)\n"
           "  --durable            durable queues (and exchange)\n"
           "  --queue-arg K=V      queue argument; integer when numeric; may repeat\n"
           "  --confirm WINDOW     publisher confirms, at most WINDOW outstanding per producer\n"
@@ -63,7 +64,8 @@ typedef struct {
 static const Spec specs[] = {
     {"host", TEXT, &opt.host}, {"port", TEXT, &opt.port}, {"user", TEXT, &opt.user},
     {"password", TEXT, &opt.password}, {"vhost", TEXT, &opt.vhost}, {"prefix", TEXT, &opt.prefix},
-    {"label", TEXT, &opt.label}, {"sync-rate", TEXT, &opt.sync_rate}, {"producers", INTEGER, &opt.producers}, {"consumers", INTEGER, &opt.consumers},
+    {"label", TEXT, &opt.label}, {"sync-rate", TEXT, &opt.sync_rate}, {"properties", TEXT, &opt.properties},
+    {"producers", INTEGER, &opt.producers}, {"consumers", INTEGER, &opt.consumers},
     {"queues", INTEGER, &opt.queues}, {"priorities", INTEGER, &opt.priorities}, {"size", UNSIGNED, &opt.size},
     {"size-spread", UNSIGNED, &opt.size_spread}, {"confirm", UNSIGNED, &opt.confirm},
     {"ack-every", UNSIGNED, &opt.ack_every}, {"prefetch", UNSIGNED, &opt.prefetch},

@@ -57,6 +57,29 @@ static void encode_table(Buf *b, Slot *s) {
   buf_set32(b, table, (uint32_t)(b->len - table - 4));
 }
 
+/* Properties out of a file. */
+static void put_properties(Buf *b, Slot *s) {
+  static uint8_t raw[4096];
+  static size_t size;
+  if (!size) {
+    FILE *file = fopen(opt.properties, "rb");
+    if (file) size = fread(raw, 1, sizeof raw, file);
+    if (!size) {
+      fprintf(stderr, "amqpload: %s cannot be read\n", opt.properties);
+      exit(1);
+    }
+    fclose(file);
+  }
+  unsigned marks = 0, ids = 0;
+  for (size_t i = 0; i < size; i++) {
+    marks = raw[i] == ID_MARK ? marks + 1 : 0;
+    if (marks < MESSAGE_ID_DIGITS || ids == IDS_MAX) continue;
+    s->ids[ids++] = b->len + i + 1 - MESSAGE_ID_DIGITS;
+    marks = 0;
+  }
+  put_raw(b, (const char *)raw, size);
+}
+
 static void encode_header(Buf *b, Slot *s) {
   put8(b, 2);
   put16(b, 1);
@@ -65,6 +88,11 @@ static void encode_header(Buf *b, Slot *s) {
   put16(b, 60);
   put16(b, 0);
   put64(b, s->size);
+  if (opt.properties) {
+    put_properties(b, s);
+    frame_end(b, at);
+    return;
+  }
   put16(b, FLAG_DELIVERY_MODE | (opt.cycle || opt.delay ? FLAG_HEADERS : 0) | (opt.priorities ? FLAG_PRIORITY : 0) |
                (opt.unique_ids ? FLAG_MESSAGE_ID : 0));
   if (opt.cycle || opt.delay) encode_table(b, s);
@@ -75,7 +103,7 @@ static void encode_header(Buf *b, Slot *s) {
   }
   if (opt.unique_ids) {
     put8(b, MESSAGE_ID_DIGITS);
-    s->id = b->len;
+    s->ids[0] = b->len;
     for (unsigned i = 0; i < MESSAGE_ID_DIGITS; i++) put8(b, '0');
   }
   frame_end(b, at);
@@ -181,7 +209,7 @@ static void stamp_cycle(uint8_t *digits, uint64_t value) {
 /* What differs from message to message besides the body. Returns the delay in milliseconds. */
 static uint64_t stamp_header(const Conn *c, const Slot *s, uint64_t sequence) {
   uint8_t *p = c->batch.p;
-  if (s->id) stamp_id(p + s->id, sequence, (unsigned)c->index);
+  for (unsigned i = 0; i < IDS_MAX && s->ids[i]; i++) stamp_id(p + s->ids[i], sequence, (unsigned)c->index);
   if (s->priority) p[s->priority] = (uint8_t)(sequence % (unsigned)opt.priorities);
   if (s->cycle) stamp_cycle(p + s->cycle, sequence % opt.cycle_values);
   if (!s->delay) return 0;
