@@ -70,7 +70,7 @@ class Entries:
         return first
 
     def _next(self) -> int:
-        """The number of the entry that is added next."""
+        """Return the number of the entry that is added next."""
         if len(self._bodies) >= FOLD_AFTER:
             self._folded.append(b"".join(self._bodies))
             self._folded_len.extend(map(len, self._bodies))
@@ -79,12 +79,12 @@ class Entries:
         return self._folded_count + len(self._bodies)
 
     def holds(self, first: int, bodies: Sequence[bytes]) -> bool:
-        """Whether the entries from this number on have these bodies; False also when they are joined already."""
+        """Return whether the entries from this number on have these bodies; False also when they are joined already."""
         start = first - self._folded_count
         return start >= 0 and self._bodies[start : start + len(bodies)] == list(bodies)
 
     def encode(self, stamp: Stamp, first_lsn: int, events: int, rows: list[bytes]) -> tuple[list[bytes], int]:
-        """The batch of these rows and entries as a few pieces, and the checksum of its header."""
+        """Return the batch of these rows and entries as a few pieces, and the checksum of its header."""
         body_len = array("i", self._folded_len)
         body_len.extend(map(len, self._bodies))
         bodies = self._folded + self._bodies
@@ -92,7 +92,7 @@ class Entries:
 
 
 def stretch_end(entries: Sequence[Entry], start: int) -> int:
-    """Where the messages that can share a row with the first one end."""
+    """Return where the messages that can share a row with the first one end."""
     envelope, _, props = entries[start]
     expiry_ms = -1 if props is None else props.expiry_ms
     at = start + 1

@@ -371,7 +371,7 @@ class Journal:
         self._open_count = 0
 
     def _route(self, address: bytes) -> int:
-        """The number of exchange and routing key in this batch."""
+        """Return the number of exchange and routing key in this batch."""
         route = self._routes.get(address)
         if route is None:
             route = len(self._routes)
@@ -480,7 +480,7 @@ class Journal:
         return due_s is not None and self._clock.monotonic_s() >= due_s
 
     def _may_try(self) -> bool:
-        """Whether the batch can be tried without waiting for its time."""
+        """Return whether the batch can be tried without waiting for its time."""
         if self.stalled is None:
             return True
         if self._is_disk_full and self._waiters and not self.wants_commit:
@@ -688,7 +688,7 @@ class Journal:
             self._roll_after = True
 
     def named_segment(self) -> int:
-        """The newest segment whose name is durable: those before it may be removed."""
+        """Return the newest segment whose name is durable: those before it may be removed."""
         if self._options.confirm_sync != FSYNC and self.segments.named < self.segments.writer().number:
             # No commit does it.
             self.segments.names().fdatasync()

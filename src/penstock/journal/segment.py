@@ -89,7 +89,7 @@ class Segments:
         self.named = number
 
     def names(self) -> File:
-        """The folder, open to be synced."""
+        """Return the folder, open to be synced."""
         assert self._names is not None, "the journal was not started"
         return self._names
 
@@ -100,13 +100,13 @@ class Segments:
         return self.is_left
 
     def writer(self) -> SegmentWriter:
-        """The newest segment."""
+        """Return the newest segment."""
         newest = self.newest
         assert newest is not None, "the journal was not started"
         return newest
 
     def writer_for_batch(self, first_lsn: int) -> SegmentWriter:
-        """The segment for a batch that begins with this LSN; made now if the last one was left."""
+        """Return the segment for a batch that begins with this LSN; made now if the last one was left."""
         if self.is_left:
             full = self.writer()
             self.newest = self._create(full.number + 1, first_lsn, full.prev_crc)
@@ -122,7 +122,7 @@ class Segments:
         return newest.number, newest.pos
 
     def numbers(self) -> list[int]:
-        """Numbers of the segments on disk, oldest first."""
+        """Return numbers of the segments on disk, oldest first."""
         return segment_numbers(self._files, self._folder)
 
     def size_bytes(self, number: int) -> int:

@@ -65,7 +65,7 @@ def encode_batch(
     bodies: list[bytes],
     body_len: array[int],
 ) -> tuple[list[bytes], int]:
-    """The pieces of a batch, and the checksum of its header.
+    """Return the pieces of a batch, and the checksum of its header.
 
     `props` are those that are not empty, `bodies` may be put together already: `body_len` has the length of each.
     """

@@ -32,7 +32,7 @@ def decode_envelope(address: bytes, properties: bytes, persistent: bool, priorit
 
 
 def expiration_ms(properties: bytes) -> int:
-    """The expiration property; -1 when absent, or when the octets are no properties at all."""
+    """Return the expiration property; -1 when absent, or when the octets are no properties at all."""
     if len(properties) < 2 or not properties[0] & (_EXPIRATION >> 8):
         return -1
     try:

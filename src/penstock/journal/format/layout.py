@@ -63,7 +63,7 @@ def segment_path(folder: str, number: int) -> str:
 
 
 def segment_number(name: str) -> int:
-    """The number of a segment by its file name; -1 for other files."""
+    """Return the number of a segment by its file name; -1 for other files."""
     digits = name.removesuffix(SUFFIX)
     if digits == name or len(digits) < 8 or not (digits.isascii() and digits.isdigit()):
         return -1
@@ -99,7 +99,7 @@ class SegmentHead:
 
 
 def encode_head(salt: int, segment: int, first_lsn: int, wall_us: int) -> bytes:
-    """Both copies and the zeros between them: everything before the first batch."""
+    """Return both copies and the zeros between them: everything before the first batch."""
     bare = HEAD.pack(HEAD_MAGIC, VERSION, 0, salt, segment, first_lsn, wall_us, 0)
     head = bare[:-CRC_BYTES] + HEADER_CRC.pack(crc32(bare[:-CRC_BYTES]))
     return head + bytes(HEAD_COPY_AT - HEAD_BYTES) + head
@@ -172,7 +172,7 @@ class BatchHeader:
 
 
 def decode_header(data: bytes, offset: int, segment: int, pos: int) -> BatchHeader | None:
-    """A header that stands at `pos`; None unless it is whole. The caller compares the salt."""
+    """Return a header that stands at `pos`; None unless it is whole. The caller compares the salt."""
     if len(data) - offset < HEADER_BYTES:
         return None
     fields = HEADER.unpack_from(data, offset)

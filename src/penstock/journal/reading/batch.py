@@ -102,11 +102,11 @@ class BatchView:
         self._body_at: list[int] = []
 
     def follows(self, prev_crc: int) -> bool:
-        """Whether it was written behind the batch with that header; -1 when that one is not known."""
+        """Return whether it was written behind the batch with that header; -1 when that one is not known."""
         return prev_crc in (-1, self._header.prev_crc)
 
     def props(self, entry: int) -> bytes:
-        """The properties that the entry itself carries; RottenBatch when they are damaged."""
+        """Return the properties that the entry itself carries; RottenBatch when they are damaged."""
         props_at, _ = self.offsets()
         return self._checked(props_at[entry], self.props_len[entry])
 
@@ -122,7 +122,7 @@ class BatchView:
         return self._props_at, self._body_at
 
     def read_heap(self) -> tuple[bytes, list[int]]:
-        """All properties and bodies, and the numbers of the blocks in it that are damaged."""
+        """Return all properties and bodies, and the numbers of the blocks in it that are damaged."""
         header = self._header
         size = header.props_bytes + header.body_bytes
         heap = self._reader.bytes_at(header.heap_at, size)
@@ -137,7 +137,7 @@ class BatchView:
         return not bad
 
     def _checked(self, start: int, size: int) -> bytes:
-        """A stretch of the heap, read and checked by whole blocks."""
+        """Return a stretch of the heap, read and checked by whole blocks."""
         if size == 0:
             return b""
         first = start // BLOCK_BYTES
@@ -152,7 +152,7 @@ class BatchView:
         return data[at : at + size]
 
     def _is_good(self, data: bytes, first: int, block: int) -> bool:
-        """Whether a block is what was written; `data` begins with block `first`."""
+        """Return whether a block is what was written; `data` begins with block `first`."""
         at = (block - first) * BLOCK_BYTES
         before = self._block_crcs[block - 1] if block > 0 else self._seed()
         return crc32(data[at : at + BLOCK_BYTES], before) == self._block_crcs[block]
@@ -164,7 +164,7 @@ class BatchView:
 
 
 def view_at(reader: SegmentReader, pos: int) -> BatchView | None:
-    """The batch at a position; None unless its header, rows and lengths are good."""
+    """Return the batch at a position; None unless its header, rows and lengths are good."""
     if reader.head is None:
         return None
     header = reader.header_at(pos)
@@ -177,7 +177,7 @@ def view_at(reader: SegmentReader, pos: int) -> BatchView | None:
 
 
 def decode_entries(view: BatchView) -> list[Decoded]:
-    """The messages of a batch by entry; None for those that are damaged. Texts come with NO_ENVELOPE."""
+    """Return the messages of a batch by entry; None for those that are damaged. Texts come with NO_ENVELOPE."""
     heap, bad_blocks = view.read_heap()
     props_at, body_at = view.offsets()
     bad = set(bad_blocks)
@@ -227,7 +227,7 @@ def _decode_run(
 
 
 def _is_readable(offsets: list[int], entry: int, bad: set[int]) -> bool:
-    """Whether all blocks between two offsets are good."""
+    """Return whether all blocks between two offsets are good."""
     if not bad:
         return True
     start, end = offsets[entry], offsets[entry + 1]

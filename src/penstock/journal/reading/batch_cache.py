@@ -60,7 +60,7 @@ class BatchCache:
         self._views: dict[tuple[int, int], LightView] = {}
 
     def read(self, segment: int, pos: int) -> Sequence[Decoded]:
-        """The entries of a batch, None for damaged ones; RottenBatch when nothing of it can be read.
+        """Return the entries of a batch, None for damaged ones; RottenBatch when nothing of it can be read.
 
         An OSError that comes out is not about the bytes: the same call may succeed later.
         """
@@ -85,7 +85,7 @@ class BatchCache:
         return entries
 
     def read_run(self, segment: int, pos: int, first: int, count: int) -> Sequence[Decoded]:
-        """Entries of a batch that follow each other, None for damaged ones; fewer behind the last.
+        """Return entries of a batch that follow each other, None for damaged ones; fewer behind the last.
 
         Errors are those of `read`.
         """

@@ -210,7 +210,7 @@ class LightView:
         return self._between(reader, offsets[entry], offsets[entry + 1])
 
     def _between(self, reader: SegmentReader, start: int, stop: int) -> bytes | None:
-        """A stretch of the heap, read and checked by whole blocks; None when one of them is damaged."""
+        """Return a stretch of the heap, read and checked by whole blocks; None when one of them is damaged."""
         size = stop - start
         if size == 0:
             return b""
@@ -236,7 +236,7 @@ def _picked(column: array[int], rows: list[int]) -> array[int]:
 
 
 def light_view_at(reader: SegmentReader, pos: int) -> LightView | None:
-    """The batch at a position; None unless its header, rows and lengths are good."""
+    """Return the batch at a position; None unless its header, rows and lengths are good."""
     if reader.head is None:
         return None
     header = reader.header_at(pos)

@@ -62,7 +62,7 @@ class SegmentReader:
         self._window = b""
 
     def bytes_at(self, offset: int, size: int) -> bytes:
-        """Bytes of the file; fewer at its end."""
+        """Return bytes of the file; fewer at its end."""
         if size > WINDOW_BYTES:
             return self.file.pread(size, offset)
         at = offset - self._window_at
@@ -73,7 +73,7 @@ class SegmentReader:
         return self._window[at : at + size]
 
     def header_at(self, pos: int) -> BatchHeader | None:
-        """The header at a position; None unless it is valid and its batch is inside the file."""
+        """Return the header at a position; None unless it is valid and its batch is inside the file."""
         assert self.head is not None
         header = decode_header(self.bytes_at(pos, HEADER_BYTES), 0, self.number, pos)
         if header is None or header.salt != self.head.salt or header.end > self.size:
@@ -81,7 +81,7 @@ class SegmentReader:
         return header
 
     def find_header(self, after: int, lsn: int) -> BatchHeader | None:
-        """The next valid header behind a position whose batch came after `lsn` was durable."""
+        """Return the next valid header behind a position whose batch came after `lsn` was durable."""
         assert self.head is not None
         # The salt is searched for, and not the magic: clients do not know it, so they cannot make this slow.
         salt = self.head.salt.to_bytes(8, "little")
@@ -131,5 +131,5 @@ class SegmentReader:
 
 
 def segment_numbers(files: Files, folder: str) -> list[int]:
-    """The segments in the folder, oldest first."""
+    """Return the segments in the folder, oldest first."""
     return sorted([number for number in map(segment_number, files.list_dir(folder)) if number >= 0])
