@@ -31,7 +31,7 @@ _TEXT_BYTES_MAX: Final = 80
 
 
 def printable(data: bytes) -> str:
-    """Text in which everything that could do something to a terminal is escaped."""
+    """Return text in which everything that could do something to a terminal is escaped."""
     text = data.decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text

@@ -136,7 +136,7 @@ def checkpoint_path(number: int) -> str:
 
 
 def checkpoint_numbers(files: Files) -> list[int]:
-    """Numbers of the published ones, oldest first."""
+    """Return numbers of the published ones, oldest first."""
     names = [name.removesuffix(SUFFIX) for name in files.list_dir(FOLDER) if name.endswith(SUFFIX)]
     return sorted([int(name) for name in names if name.isascii() and name.isdigit()])
 
@@ -210,7 +210,7 @@ def _record_crc(salt: int, index: int, kind: int, payload: bytes) -> int:
 
 
 def read_header(files: Files, number: int) -> CheckpointHeader:
-    """The header alone; raises BadCheckpoint."""
+    """Return the header alone; raises BadCheckpoint."""
     try:
         file = files.open(checkpoint_path(number))
         try:
@@ -222,7 +222,7 @@ def read_header(files: Files, number: int) -> CheckpointHeader:
 
 
 def read_checkpoint(files: Files, number: int) -> Checkpoint:
-    """The whole checkpoint; raises BadCheckpoint when any of it is damaged, UnknownVersion when it is newer."""
+    """Return the whole checkpoint; raises BadCheckpoint when any of it is damaged, UnknownVersion when it is newer."""
     try:
         data = read_file(files, checkpoint_path(number))
     except OSError as error:
@@ -264,7 +264,7 @@ def _header_of(data: bytes, number: int) -> CheckpointHeader:
 
 
 def decode_header(data: bytes) -> CheckpointHeader:
-    """The header at the beginning of a file; raises BadCheckpoint, or UnknownVersion."""
+    """Return the header at the beginning of a file; raises BadCheckpoint, or UnknownVersion."""
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:
         raise BadCheckpoint("it does not begin like a checkpoint")
     if _CRC.unpack_from(data, _HEADER.size)[0] != crc32(data[: _HEADER.size]):

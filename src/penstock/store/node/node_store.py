@@ -209,7 +209,7 @@ class NodeStore:
         return self.journal.gathered_bytes + self.shared_stores.gathered_bytes()
 
     def is_behind(self) -> bool:
-        """Whether the next turn should come soon: a large body is being written, slice by slice."""
+        """Return whether the next turn should come soon: a large body is being written, slice by slice."""
         return self.failed is None and self.shared_stores.is_behind()
 
     def has_leftovers(self) -> bool:
@@ -219,7 +219,7 @@ class NodeStore:
     # --- queues -----------------------------------------------------------------------------------------
 
     def queue_number(self, vhost_id: str, queue_id: str, text: bytes) -> int:
-        """The number of a durable queue, known or new; the text is for people."""
+        """Return the number of a durable queue, known or new; the text is for people."""
         number = self.registry.names.number(queue_id)
         if number is None:
             name = QueueName(vhost_id, queue_id, text)

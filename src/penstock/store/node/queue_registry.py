@@ -49,7 +49,7 @@ class QueueRegistry:
         return self.recovered.get(number) if queue is None else queue.snapshot()
 
     def needed_segment(self, number: int) -> int:
-        """The oldest journal segment that holds a body of the queue; NO_SEGMENT when there is none."""
+        """Return the oldest journal segment that holds a body of the queue; NO_SEGMENT when there is none."""
         queue = self.open_queues.get(number)
         if queue is not None:
             return queue.journal_segment_needed()

@@ -75,7 +75,7 @@ class IndexedMessages:
 
 
 def shared_addresses(run: RunPlace) -> Sequence[int]:
-    """Addresses in the shared store of a run's messages; none when they are elsewhere."""
+    """Return addresses in the shared store of a run's messages; none when they are elsewhere."""
     if run.kind != MSG_STORE:
         return ()
     assert run.addresses is not None
@@ -83,7 +83,7 @@ def shared_addresses(run: RunPlace) -> Sequence[int]:
 
 
 def count_references(files: Files, handles: HandleCache, states: list[QueueState]) -> dict[int, int]:
-    """How many messages of these queues lead to each address of their vhost's shared store."""
+    """Return how many messages of these queues lead to each address of their vhost's shared store."""
     references: dict[int, int] = {}
     for state in states:
         for run in state.runs:

@@ -148,7 +148,7 @@ class LiveMap:
         return (segment + 1) * self.slots <= self.low or self._masks.get(segment) == self._full
 
     def masks(self) -> dict[int, int]:
-        """The masks, as a copy that does not change."""
+        """Return the masks, as a copy that does not change."""
         return dict(self._masks)
 
     def copy(self) -> LiveMap:

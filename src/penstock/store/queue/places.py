@@ -35,7 +35,7 @@ Slot = tuple[int, int, int, int, int, int, int]
 
 
 def is_damage(error: OSError) -> bool:
-    """Whether an error of a read says that the bytes are gone. All others may pass, and cost no message."""
+    """Return whether an error of a read says that the bytes are gone. All others may pass, and cost no message."""
     return error.errno == ENOENT
 
 
@@ -48,7 +48,7 @@ class UnknownVersion(StoreError):
 
 
 def address_of(slot: Slot) -> int:
-    """The address in the shared store that a MSG_STORE slot holds."""
+    """Return the address in the shared store that a MSG_STORE slot holds."""
     assert slot[0] == MSG_STORE
     return slot[4] << 32 | slot[5]
 

@@ -158,7 +158,7 @@ class QueueIndex:
             self._looked_at.add(number)
 
     def _trusted_bytes(self, number: int) -> int:
-        """Where the moves in a file begin that do not count."""
+        """Return where the moves in a file begin that do not count."""
         return self._offset(max(0, self._distrusted_from - number * self.segment_slots), 1)
 
     def _take_back_moves(self, number: int) -> None:
@@ -172,7 +172,7 @@ class QueueIndex:
     # --- reading
 
     def read(self, start: int, end: int) -> list[Slot | None]:
-        """The slots of seq_ids from `start` up to `end`. None: never written, or damaged."""
+        """Return the slots of seq_ids from `start` up to `end`. None: never written, or damaged."""
         found: list[Slot | None] = []
         while start < end:
             number = start // self.segment_slots

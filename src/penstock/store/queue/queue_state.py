@@ -42,7 +42,7 @@ class BadState(Exception):
 
 
 def addresses_count(kind: int, count: int) -> int:
-    """How many numbers say where a run of messages is: the queue's store has the end of the last record too."""
+    """Return how many numbers say where a run of messages is: the queue's store has the end of the last record too."""
     if kind == places.JOURNAL:
         return 0
     return count + 1 if kind == places.QUEUE_STORE else count

@@ -146,7 +146,7 @@ class QueueStore:
         return records
 
     def _bytes_at(self, segment: int, offset: int, size: int) -> bytes:
-        """Up to `size` bytes, from the disk and the buffer; fewer only at the end."""
+        """Return up to `size` bytes, from the disk and the buffer; fewer only at the end."""
         buffer = self._buffers.get(segment)
         if buffer is not None and offset >= buffer.start:
             first = offset - buffer.start

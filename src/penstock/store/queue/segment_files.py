@@ -99,7 +99,7 @@ class SegmentFiles(HandleOwner):
         return sorted([int(name) for name in names if name.isdecimal()])
 
     def reader(self, number: int) -> File | None:
-        """The file, checked; None when there is none, or when a crash left it without a head."""
+        """Return the file, checked; None when there is none, or when a crash left it without a head."""
         try:
             file = self._handles.open(self, self.path(number))
         except FileNotFoundError:
@@ -115,7 +115,7 @@ class SegmentFiles(HandleOwner):
         return file
 
     def writer(self, number: int) -> File:
-        """The file, made when there is none; it counts as not synced from now on."""
+        """Return the file, made when there is none; it counts as not synced from now on."""
         file = self.before_writing(number)
         if file is None:
             file = self._make(number)
@@ -174,7 +174,7 @@ class SegmentFiles(HandleOwner):
                 self._folders_to_sync.append(folder)
 
     def files_to_sync(self, count_max: int) -> list[File]:
-        """Some of what has to be synced, folders first; nothing when there is no more.
+        """Return some of what has to be synced, folders first; nothing when there is no more.
 
         They stay open until `synced` or `sync_given_up`, one of which must follow. After an OSError nothing is handed
         out.

@@ -38,7 +38,7 @@ class StoredQueue(ABC):
 
     @abstractmethod
     def snapshot(self) -> QueueState:
-        """The state, true for every row below the journal's `next_lsn`. The caller does not change it."""
+        """Return the state, true for every row below the journal's `next_lsn`. The caller does not change it."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -62,11 +62,11 @@ class StoredQueue(ABC):
 
     @abstractmethod
     def counters(self) -> Counters:
-        """How many messages the queue holds now."""
+        """Return how many messages the queue holds now."""
 
     @abstractmethod
     def journal_segment_needed(self) -> int:
-        """The oldest journal segment that holds a body of a live message; NO_SEGMENT when there is none."""
+        """Return the oldest journal segment that holds a body of a live message; NO_SEGMENT when there is none."""
 
     @abstractmethod
     def move_home(self, segment: int, count_max: int) -> bool:

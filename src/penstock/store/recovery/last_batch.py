@@ -39,7 +39,7 @@ class LastBatch:
         self._copied: dict[str, dict[int, list[tuple[StoreFile, int]]]] = {}
 
     def is_whole(self, batch: BatchView) -> bool:
-        """Whether all large bodies are there that the batch refers to and does not settle."""
+        """Return whether all large bodies are there that the batch refers to and does not settle."""
         if batch.next_lsn <= self._replaying.known_lsn:
             return True
         gone = self._settled(batch)

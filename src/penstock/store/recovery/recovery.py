@@ -252,7 +252,7 @@ def _is_clean(checkpoint: Checkpoint | None, replaying: Replaying, end: ReplayEn
 
 
 def _kept(files: Files, newest: Checkpoint | None) -> list[CheckpointHeader]:
-    """The checkpoint that was used, and the one before it."""
+    """Return the checkpoint that was used, and the one before it."""
     if newest is None:
         return []
     kept = [newest.header]

@@ -123,7 +123,7 @@ class Replaying:
             self._before_hole.setdefault(number, state.next_seq_id)
 
     def _state(self, number: int, lsn: int) -> QueueState | None:
-        """The state that a row is for; None when it has the row already."""
+        """Return the state that a row is for; None when it has the row already."""
         state = self.states.get(number)
         if state is None:
             name = self.names.name(number)
@@ -256,7 +256,7 @@ class Replaying:
 
 
 def _sizes(body_len: array[int], entry: int, count: int) -> array[int]:
-    """Payload bytes of the bodies, each of which is stored with its FRAME-END octet."""
+    """Return payload bytes of the bodies, each of which is stored with its FRAME-END octet."""
     if count == 1:
         return array("i", (body_len[entry] - 1,))
     return array("i", [length - 1 for length in body_len[entry : entry + count]])

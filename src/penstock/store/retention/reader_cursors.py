@@ -151,7 +151,7 @@ def forget_cursor(files: Files, name: str) -> bool:
 
 
 def log_id(files: Files) -> str:
-    """The id of the log in this folder; empty when it has none yet, or it is damaged."""
+    """Return the id of the log in this folder; empty when it has none yet, or it is damaged."""
     try:
         text = read_file(files, LOG_ID_PATH).decode("ascii", "replace").strip()
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def _digest(name: str) -> str:
 
 
 def _is_cursor(file_name: str) -> bool:
-    """Whether a reader may have it. Others are never opened: what they are called may not even be a path."""
+    """Return whether a reader may have it. Others are never opened: what they are called may not even be a path."""
     stem = file_name.removesuffix(_ENDING)
     return len(stem) == _DIGEST_DIGITS and stem != file_name and not stem.strip(_HEX)
 
@@ -217,7 +217,7 @@ def _read_cursor(files: Files, path: str) -> ReaderCursor | None:
 
 
 def _number(value: object) -> int:
-    """A number that can be an LSN or a time; -1 when it is none."""
+    """Return a number that can be an LSN or a time; -1 when it is none."""
     # A bool is an int, and no number.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LSN_MAX:
         return -1

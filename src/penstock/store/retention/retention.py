@@ -141,7 +141,7 @@ class Retention:
         return history[free:]
 
     def _count_out(self, history: list[int]) -> int:
-        """How many segments, from the oldest on, are beyond the size or the age up to which history is kept."""
+        """Return how many segments, from the oldest on, are beyond the size or the age up to which history is kept."""
         if self.disk_is_low:
             return len(history)
         left_bytes = sum([self._size(number) for number in history])
@@ -219,7 +219,7 @@ class Retention:
             self._to_move = needing
 
     def _last_to_move(self, out: list[int]) -> int:
-        """The last of the segments to be emptied; NOTHING when that would cost more than it gives back.
+        """Return the last of the segments to be emptied; NOTHING when that would cost more than it gives back.
 
         Copying is worth it while few of the bytes up to a segment are alive. If the journal has grown far beyond what
         is alive, as many are emptied as bring it back, whatever that costs.

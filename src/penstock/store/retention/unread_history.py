@@ -48,7 +48,7 @@ class UnreadHistory:
         self._slowest_lsn = min([cursor.lsn for cursor in self._cursors], default=_NOBODY)
 
     def is_unread(self, next_lsn: int) -> bool:
-        """Whether a reader needs a segment whose last event is right before `next_lsn`."""
+        """Return whether a reader needs a segment whose last event is right before `next_lsn`."""
         return self._slowest_lsn != _NOBODY and self._slowest_lsn < next_lsn
 
     def removed(self, first_lsn: int) -> None:

@@ -69,7 +69,7 @@ class StoreFile:
         return FILE_HEAD_BYTES + self.data_bytes
 
     def can_be_cleared(self) -> bool:
-        """Whether the file can go: nothing in it is wanted, nothing is still to come, and it is not damaged."""
+        """Return whether the file can go: nothing in it is wanted, nothing is still to come, and it is not damaged."""
         return self.sealed and self.live_count == 0 and not self.damaged
 
     def is_settled(self) -> bool:
@@ -150,14 +150,14 @@ class BodyMap:
         return self.files[self.moved.get(address, address) >> 32]
 
     def wanted_in(self, file: StoreFile) -> list[int]:
-        """The wanted records of a file, in the order in which they came."""
+        """Return the wanted records of a file, in the order in which they came."""
         number = file.number
         live = self.live
         moved = self.moved
         return [a for a in file.addresses if a in live and moved.get(a, a) >> 32 == number]
 
     def disk_bytes(self) -> int:
-        """Bytes of the files, as far as records fill them."""
+        """Return bytes of the files, as far as records fill them."""
         return sum([file.end() for file in self.files.values() if file.on_disk])
 
     def _leave(self, address: int, size_bytes: int) -> None:

@@ -135,7 +135,7 @@ class Compaction:
     # --- choosing ---------------------------------------------------------------------------------
 
     def _candidates(self) -> list[StoreFile]:
-        """Files to be copied, those with the least in them first. Suspects that are innocent are let go."""
+        """Return files to be copied, those with the least in them first. Suspects that are innocent are let go."""
         candidates: list[StoreFile] = []
         for number in sorted(self._bodies.suspects):
             file = self._bodies.files.get(number)
@@ -199,7 +199,7 @@ class Compaction:
             self._end_draft(draft)
 
     def _read_checked(self, address: int) -> bytes | None:
-        """The bytes of a wanted record; None when they are damaged, and then their file is marked."""
+        """Return the bytes of a wanted record; None when they are damaged, and then their file is marked."""
         place = self._bodies.place(address)
         file = self._bodies.files[place >> 32]
         size = self._bodies.live[address] & LOWER_HALF

@@ -53,7 +53,7 @@ class HandleCache:
         self._open_max = 0
 
     def open(self, owner: HandleOwner, path: str, create: bool = False) -> File:
-        """The file, open; FileNotFoundError when there is none and `create` is not given."""
+        """Return the file, open; FileNotFoundError when there is none and `create` is not given."""
         key = (owner, path)
         file = self._open.pop(key, None)
         if file is not None:

@@ -290,7 +290,7 @@ class MessageStore:
     # --- reading ----------------------------------------------------------------------------------
 
     def read(self, address: int) -> tuple[Envelope, bytes]:
-        """The message, checked. Raises BadBody, a BadRecord; other errors of the machine come as OSError."""
+        """Return the message, checked. Raises BadBody, a BadRecord; other errors of the machine come as OSError."""
         entry = self._bodies.live.get(address)
         if entry is None:
             raise BadBody(address, address, self._folder.folder, "is not wanted by anybody, or was never there")
@@ -319,11 +319,11 @@ class MessageStore:
         return decode_parts(front, self._folder.read(file, size - front_bytes, offset + front_bytes))
 
     def is_empty(self) -> bool:
-        """Whether nothing in it is wanted."""
+        """Return whether nothing in it is wanted."""
         return not self._bodies.live
 
     def is_written(self, address: int) -> bool:
-        """Whether a wanted body has left the buffer."""
+        """Return whether a wanted body has left the buffer."""
         return address in self._bodies.live and address not in self._buffer
 
     # --- writing ----------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class MessageStore:
         self._folder.written(file)
 
     def is_behind(self) -> bool:
-        """Whether a body waits for its next slice. Not after a write that failed: then a flush tells why."""
+        """Return whether a body waits for its next slice. Not after a write that failed: then a flush tells why."""
         return bool(self._slicing) and not self._is_stuck
 
     def write_slice(self) -> None:
@@ -407,7 +407,7 @@ class MessageStore:
             self._slicing[address] = (done, crc)
 
     def current_file_to_sync(self) -> list[File]:
-        """Files with bytes that were not synced, each given out once; empty for a transient store.
+        """Return files with bytes that were not synced, each given out once; empty for a transient store.
 
         The caller has them synced before the journal's next batch is durable. Until then they stay open.
         """

@@ -112,7 +112,7 @@ def encode_head(seq_id: int, envelope: Envelope, body_bytes: int, expiry_ms: int
 
 
 def front_crc(head: bytes, envelope: Envelope) -> int:
-    """The CRC of what is covered before the body: that of the whole record goes on from it."""
+    """Return the CRC of what is covered before the body: that of the whole record goes on from it."""
     return crc32(envelope.properties, crc32(envelope.address, crc32(head)))
 
 
@@ -126,7 +126,7 @@ def record_bytes(data: bytes, offset: int) -> int:
 
 
 def decode_record(data: bytes, offset: int, like: Envelope | None = None) -> Record:
-    """The record at an offset of `data`. Raises BadRecord.
+    """Return the record at an offset of `data`. Raises BadRecord.
 
     An envelope that is equal to `like` is that object: messages that were published alike stay cheap.
     """
@@ -159,13 +159,13 @@ def decode_record(data: bytes, offset: int, like: Envelope | None = None) -> Rec
 
 
 def record_front_bytes(data: bytes, offset: int) -> int:
-    """How much stands before the body, from the head alone."""
+    """Return how much stands before the body, from the head alone."""
     head = _trusted_head(data, offset)
     return RECORD_HEAD_BYTES + head[6] + head[7]
 
 
 def decode_parts(front: bytes, body: bytes) -> Record:
-    """A record of which the body was read by itself. Raises BadRecord."""
+    """Return a record of which the body was read by itself. Raises BadRecord."""
     head = _trusted_head(front, 0)
     size, seq_id = head[1], head[2]
     if len(front) + len(body) != size or len(front) != RECORD_HEAD_BYTES + head[6] + head[7]:

@@ -76,7 +76,7 @@ class SharedStores:
         self._leftovers: deque[tuple[str, ReleaseSome]] = deque()
 
     def store(self, vhost_id: str, persistent: bool) -> MessageStore:
-        """The store, started when it is first asked for."""
+        """Return the store, started when it is first asked for."""
         store = self._stores.get((vhost_id, persistent))
         if store is None:
             store = MessageStore(
@@ -131,7 +131,7 @@ class SharedStores:
                     self._journal.sync_first(file)
 
     def is_behind(self) -> bool:
-        """Whether a body that the gathering batch refers to is still to be written, slice by slice."""
+        """Return whether a body that the gathering batch refers to is still to be written, slice by slice."""
         for (_, persistent), store in self._stores.items():
             if persistent and store.is_behind():
                 return True

@@ -86,7 +86,7 @@ class StoreFolder(HandleOwner):
     # --- writing ----------------------------------------------------------------------------------
 
     def writer(self, file: StoreFile) -> File:
-        """The handle for putting records into a file, which is made when there is none."""
+        """Return the handle for putting records into a file, which is made when there is none."""
         writer = self._writers.get(file.number)
         if writer is not None:
             return writer[1]
@@ -150,7 +150,7 @@ class StoreFolder(HandleOwner):
         self._lent_folders = [folder for folder in self._lent_folders if folder not in folders]
 
     def given_out(self) -> list[int]:
-        """Files that are complete, and that `take_unsynced` has handed out if they must be synced at all."""
+        """Return files that are complete, and that `take_unsynced` has handed out if they must be synced at all."""
         return [n for n, writer in self._writers.items() if writer[0].is_settled() and n not in self._unsynced]
 
     def close_writers(self, numbers: Sequence[int]) -> None:
@@ -173,7 +173,7 @@ class StoreFolder(HandleOwner):
     # --- reading ----------------------------------------------------------------------------------
 
     def read(self, file: StoreFile, size_bytes: int, offset: int) -> bytes:
-        """Bytes of a file; fewer at its end. BadRecord when the file is gone.
+        """Return bytes of a file; fewer at its end. BadRecord when the file is gone.
 
         Other errors, as EIO or too many open files, say nothing about the record, and are raised as they are.
         """
@@ -202,7 +202,7 @@ class StoreFolder(HandleOwner):
         return writer[1] if writer is not None else self._handles.open(self, self.path(file))
 
     def record_at(self, file: StoreFile, offset: int) -> tuple[int, int]:
-        """Address and bytes of the record at an offset, from its head. Raises BadRecord."""
+        """Return address and bytes of the record at an offset, from its head. Raises BadRecord."""
         head = self.read(file, RECORD_HEAD_BYTES, offset)
         size = record_bytes(head, 0)
         return int(_RECORD_ADDRESS.unpack_from(head)[0]), size
@@ -239,7 +239,7 @@ class StoreFolder(HandleOwner):
     # --- names ------------------------------------------------------------------------------------
 
     def found(self) -> list[StoreFile]:
-        """The files that there are, by number. Drafts are removed."""
+        """Return the files that there are, by number. Drafts are removed."""
         found: list[StoreFile] = []
         for name in self.files.list_dir(self.folder):
             stem, _, ending = name.partition(".")
