@@ -108,7 +108,7 @@ class BackingQueue(ABC):
         """Say whom to ask whether a consumer would take a message now; for a backing that fetches from afar."""
 
     def drain_arrived(self) -> int:
-        """How many messages have become ready by themselves since the last call: others may publish here, too.
+        """Return how many messages have become ready by themselves since the last call: others may publish here, too.
 
         Asked after work that came through the callback. 0 where messages come through `publish` only.
         """
@@ -122,7 +122,7 @@ class BackingQueue(ABC):
         raise error
 
     def is_looking(self) -> bool:
-        """Whether `browse` or `fold` may have found less than there is, and what is missing comes soon."""
+        """Return whether `browse` or `fold` may have found less than there is, and what is missing comes soon."""
         return False
 
     def is_congested(self) -> bool:
@@ -132,7 +132,7 @@ class BackingQueue(ABC):
     # --- what a database answers later. Where the node itself has the messages, all of it is done at once. ---------
 
     def is_made(self) -> bool:
-        """Whether the queue is known to be there."""
+        """Return whether the queue is known to be there."""
         return True
 
     def make(self, done: Answered) -> None:
@@ -245,7 +245,7 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def browse(self, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
-        """A run of ready messages with seq_id >= from_seq_id, as `fetch` bounds it, nothing disturbed."""
+        """Return a run of ready messages with seq_id >= from_seq_id, as `fetch` bounds it, nothing disturbed."""
 
     # --- settling -----------------------------------------------------------------------------------
 
@@ -366,17 +366,17 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def ready_bytes(self) -> int:
-        """Payload bytes of what is ready."""
+        """Return payload bytes of what is ready."""
 
     @abstractmethod
     def pending_bytes(self) -> int:
-        """Payload bytes of what is pending."""
+        """Return payload bytes of what is pending."""
 
     # --- memory and time ------------------------------------------------------------------------------
 
     @abstractmethod
     def ram_bytes(self) -> int:
-        """Roughly what the messages cost in memory now, overhead included; the memory alarm adds these up."""
+        """Return roughly what the messages cost in memory now, overhead included; the memory alarm adds these up."""
 
     def set_ram_duration_target(self, seconds: float) -> None:
         """Hold no more in RAM than is needed for so many seconds at the present rates. May be ignored."""
@@ -405,7 +405,7 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def status(self) -> dict[str, int | float | str]:
-        """Numbers about the inside, by name; for people and for tests."""
+        """Return numbers about the inside, by name; for people and for tests."""
 
     @abstractmethod
     def check_invariants(self) -> None:
@@ -435,7 +435,7 @@ class BackingQueues(ABC):
 
     @abstractmethod
     def open(self, queue_id: str, durable: bool, recovery: Recovery | None, callback: AsyncCallback) -> BackingQueue:
-        """The backing of one queue: new (recovery None) or recovered.
+        """Return the backing of one queue: new (recovery None) or recovered.
 
         `queue_id` never contains anything that a client chose. Results of I/O reach the queue through `callback`,
         which may be called from any thread and runs the work on the queue's own (`invoke`), or drops it when the queue

@@ -192,7 +192,7 @@ class VolatileBackingQueue(BackingQueue):
         return entries, size
 
     def _same_mark_count(self, first: int, count: int) -> int:
-        """How many from the head share the head's mark: a run is redelivered as a whole or not at all."""
+        """Return how many from the head share the head's mark: a run is redelivered as a whole or not at all."""
         marked = first in self._marked
         for offset in range(1, count):
             if (first + offset in self._marked) != marked:
@@ -229,7 +229,7 @@ class VolatileBackingQueue(BackingQueue):
         return Run(first, entries, redelivered)
 
     def _first_older(self) -> int:
-        """The lowest seq_id of the older ones; there is one."""
+        """Return the lowest seq_id of the older ones; there is one."""
         ids = self._older_ids
         while ids[0] not in self._older:
             heappop(ids)
@@ -516,7 +516,7 @@ def _seq_id_of(item: tuple[int, Entry, bool]) -> int:
 
 
 def within_bytes(entries: list[Entry], bytes_max: int) -> list[Entry]:
-    """The first entry, and those after it as long as their bodies fit."""
+    """Return the first entry, and those after it as long as their bodies fit."""
     size = len(entries[0][1]) - 1
     for index in range(1, len(entries)):
         size += len(entries[index][1]) - 1

@@ -132,7 +132,7 @@ class PgEnvelopes:
 
 
 def _text(name: str) -> str:
-    """The name as PostgreSQL takes it: without octets that are not UTF-8, and without NUL."""
+    """Return the name as PostgreSQL takes it: without octets that are not UTF-8, and without NUL."""
     if name.isascii() and "\x00" not in name:
         return name
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\x00", "\ufffd")

@@ -108,7 +108,7 @@ class PgQueueLink(ABC):
 
     @abstractmethod
     def ready_count(self) -> int:
-        """How many messages are ready in the database, as far as is known."""
+        """Return how many messages are ready in the database, as far as is known."""
 
     @abstractmethod
     def ready_bytes(self) -> int:
@@ -136,7 +136,7 @@ class PgLink(ABC):
 
     @abstractmethod
     def is_up(self) -> bool:
-        """Whether the database can be asked, as far as is known."""
+        """Return whether the database can be asked, as far as is known."""
 
     @abstractmethod
     def open(

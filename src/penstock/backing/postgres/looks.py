@@ -87,7 +87,7 @@ class PgLooks:
         return at_once[0] if at_once else None
 
     def is_late(self) -> bool:
-        """Whether something was asked for and has not come."""
+        """Return whether something was asked for and has not come."""
         return bool(self._asked)
 
     def forget(self) -> None:

@@ -90,7 +90,7 @@ class PgReserved:
         return len(self.window) <= self._came_count // 4
 
     def refill_count(self) -> int:
-        """How many messages to reserve at once, by their size and by how fast they were taken so far."""
+        """Return how many messages to reserve at once, by their size and by how fast they were taken so far."""
         if not self._bytes_mean:
             return min(self._refill_count, limits.PG_REFILL_UNKNOWN)
         return max(1, min(self._refill_count, limits.PG_REFILL_BYTES_MAX // self._bytes_mean))
@@ -142,7 +142,7 @@ class PgReserved:
                 self.past.reserved(row[0], row[1])
 
     def is_looked_for(self) -> bool:
-        """Whether a browser has come to the end, and is to be told when something may be ready."""
+        """Return whether a browser has come to the end, and is to be told when something may be ready."""
         return self.is_browser_waiting
 
     def may_be_ready(self) -> None:
@@ -163,7 +163,7 @@ class PgReserved:
         self.arrived_count += 1
 
     def reserved_ids(self) -> list[int]:
-        """Ids of all rows that the queue believes to be reserved for it."""
+        """Return ids of all rows that the queue believes to be reserved for it."""
         return [*self.pending, *self._numbered, *[seq_id for seq_id, _, _ in self.window.items()]]
 
     def link_lost(self) -> None:

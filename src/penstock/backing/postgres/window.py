@@ -46,7 +46,7 @@ class PgWindow:
             self._seen.add(seq_id)
 
     def first(self) -> int:
-        """The lowest id; there is one."""
+        """Return the lowest id; there is one."""
         ids = self._ids
         while ids[0] not in self._entries:
             heappop(ids)

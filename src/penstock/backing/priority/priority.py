@@ -62,5 +62,5 @@ def inner_ids(queue_id: str, max_priority: int) -> list[str]:
 
 
 def combined_recovery(levels: Sequence[Recovery]) -> Recovery:
-    """The recovery of a queue from those of all its levels, level 0 first."""
+    """Return the recovery of a queue from those of all its levels, level 0 first."""
     return Recovery(all([one.clean for one in levels]))

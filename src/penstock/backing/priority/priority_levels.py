@@ -59,7 +59,7 @@ class Levels:
         return priority if priority < self.max_priority else self.max_priority
 
     def of_seq_id(self, seq_id: int) -> BackingQueue | None:
-        """The open level that an outer seq_id belongs to, if there is one."""
+        """Return the open level that an outer seq_id belongs to, if there is one."""
         level = self.of_base(seq_id)
         return self._by_number[level] if 0 <= level <= self.max_priority else None
 

@@ -389,7 +389,7 @@ class PriorityBackingQueue(BackingQueue):
     # --- looking in -----------------------------------------------------------------------------------
 
     def status(self) -> dict[str, int | float | str]:
-        """The numbers of the levels added up, and the length of each level that is open."""
+        """Return the numbers of the levels added up, and the length of each level that is open."""
         levels = self._levels
         status: dict[str, int | float | str] = {"len": 0, "pending_acks": 0, "levels_open": len(levels.open)}
         next_seq_id = levels.base(0)

@@ -185,7 +185,7 @@ class Homes:
     # --- in -----------------------------------------------------------------------------------------
 
     def read(self, status: MsgStatus) -> list[Entry | None]:
-        """The messages of a run whose bodies are on disk; None for what is damaged.
+        """Return the messages of a run whose bodies are on disk; None for what is damaged.
 
         An OSError that comes out, EIO included, says nothing about the bytes: the same call may succeed later.
         """

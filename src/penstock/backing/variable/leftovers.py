@@ -130,7 +130,7 @@ class Leftovers:
 
 
 def leftovers_of(zones: Zones, live: LiveMap, pending: PendingAcks, when_over: Callable[[], None]) -> Leftovers:
-    """All that a queue holds, ready and pending. The pending ones are taken out."""
+    """Return all that a queue holds, ready and pending. The pending ones are taken out."""
     homes = zones.homes
     ready = zone_views.runs_in_ram(zones)
     strays, given_up = zones.strays.give_up(), pending.give_up()

@@ -103,7 +103,7 @@ class Paging:
         return self.options.bytes_max if target < 0 else min(target, self.options.bytes_max)
 
     def is_over(self) -> bool:
-        """Whether eviction has to begin."""
+        """Return whether eviction has to begin."""
         zones = self._zones
         pending = self._pending
         options = self.options
@@ -159,7 +159,7 @@ class Paging:
         return zones.push_alphas_to_betas(from_q1, min(quota - from_q1, _count_up_to(quota, zones.q4)))
 
     def permitted_positions(self) -> int:
-        """How many runs may stand in q2 and q3."""
+        """Return how many runs may stand in q2 and q3."""
         zones = self._zones
         segment = zones.slots
         if self.lazy or self.duration_s == 0:

@@ -52,13 +52,13 @@ class PendingAcks:
         return self._ram_count
 
     def positions(self) -> int:
-        """Runs, wherever their bodies are."""
+        """Return runs, wherever their bodies are."""
         return len(self._runs)
 
     # --- runs -----------------------------------------------------------------------------------------
 
     def _find(self, seq_id: int) -> MsgStatus | None:
-        """The run that has the message."""
+        """Return the run that has the message."""
         run = self._runs.get(seq_id)
         if run is not None:
             return run
@@ -182,11 +182,11 @@ class PendingAcks:
         return twin
 
     def shared_runs(self) -> list[MsgStatus]:
-        """Those whose bodies are in a shared store, in no order; not to be changed."""
+        """Return those whose bodies are in a shared store, in no order; not to be changed."""
         return shared_runs(list(self._runs.values()))
 
     def free(self, count_max: int) -> int:
-        """Free up to `count` runs after `give_up`; return how many there were."""
+        """Free up to `count_max` runs after `give_up`; return how many there were."""
         count = min(count_max, len(self._runs))
         for _ in range(count):
             self._runs.popitem()
@@ -250,20 +250,20 @@ class PendingAcks:
     # --- looking ------------------------------------------------------------------------------------
 
     def runs(self) -> list[MsgStatus]:
-        """All runs, in order; not to be changed."""
+        """Return all runs, in order; not to be changed."""
         return [self._runs[first] for first in sorted(self._runs)]
 
     def seq_ids(self) -> list[int]:
         return [seq_id for run in self.runs() for seq_id in range(run.seq_id, run.seq_id + run.count)]
 
     def first(self) -> MsgStatus:
-        """The run with the lowest seq_id; there is one. Not to be changed."""
+        """Return the run with the lowest seq_id; there is one. Not to be changed."""
         bucket = min(self._starts)
         starts = self._starts[bucket]
         return self._runs[bucket * BUCKET + (starts & -starts).bit_length() - 1]
 
     def count_between(self, start: int, stop: int) -> int:
-        """How many there are in a stretch. Looks at every run."""
+        """Return how many there are in a stretch. Looks at every run."""
         inside = [run for run in self._runs.values() if run.seq_id < stop and run.last_seq_id() >= start]
         return sum([min(stop, run.last_seq_id() + 1) - max(start, run.seq_id) for run in inside])
 
@@ -277,15 +277,15 @@ class PendingAcks:
         return self._homes.read_one(run, seq_id - run.seq_id)
 
     def persistent_runs(self) -> list[MsgStatus]:
-        """Runs of the persistent messages, in order; not to be changed."""
+        """Return runs of the persistent messages, in order; not to be changed."""
         return [run for run in self.runs() if run.is_persistent]
 
     def transient_runs(self) -> list[MsgStatus]:
-        """Those that no checkpoint keeps; not to be changed."""
+        """Return those that no checkpoint keeps; not to be changed."""
         return [run for run in self._runs.values() if not run.is_persistent]
 
     def runs_between(self, start: int, stop: int) -> list[MsgStatus]:
-        """Copies of the runs that have messages in a stretch."""
+        """Return copies of the runs that have messages in a stretch."""
         return [
             run.part_for(run.seq_id, run.count)
             for run in self.runs()
@@ -320,7 +320,7 @@ class PendingAcks:
 
 
 def spans(seq_ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbours that follow each other, as (first, behind the last), in the order given."""
+    """Return neighbours that follow each other, as (first, behind the last), in the order given."""
     if isinstance(seq_ids, range) and seq_ids.step == 1:
         return [(seq_ids.start, seq_ids.stop)] if seq_ids else []
     found: list[tuple[int, int]] = []

@@ -45,7 +45,7 @@ def put_back(zones: Zones, runs: list[MsgStatus]) -> None:
 
 
 def head_of(zones: Zones) -> MsgStatus | None:
-    """The run at the head, be it a stray or not; nothing is read."""
+    """Return the run at the head, be it a stray or not; nothing is read."""
     head = zones.head()
     if zones.strays.count:
         first = zones.strays.first()
@@ -55,7 +55,7 @@ def head_of(zones: Zones) -> MsgStatus | None:
 
 
 def head_in_ram(zones: Zones) -> MsgStatus | None:
-    """The run at the head of q4, with its bodies, after strays that stand before it were let in."""
+    """Return the run at the head of q4, with its bodies, after strays that stand before it were let in."""
     while True:
         let_in(zones)
         head = zones.head_in_ram()
@@ -125,7 +125,7 @@ def _put_all(zones: Zones, waiting: list[MsgStatus]) -> None:
 
 
 def _last_on_disk(zones: Zones) -> int:
-    """The last seq_id of q3, delta and q2."""
+    """Return the last seq_id of q3, delta and q2."""
     if zones.q2:
         return zones.q2[-1].last_seq_id()
     return zones.delta_end - 1 if zones.delta_count else zones.q3[-1].last_seq_id()
@@ -153,7 +153,7 @@ def _put_into_q4(zones: Zones, status: MsgStatus) -> None:
 
 
 def _on_disk(zones: Zones, status: MsgStatus) -> list[MsgStatus]:
-    """The run with its bodies on disk, in parts that each lie in one file; they may be in RAM as well."""
+    """Return the run with its bodies on disk, in parts that each lie in one file; they may be in RAM as well."""
     if status.msg is None or status.can_forget_bodies():
         return [status]
     if not status.is_written():

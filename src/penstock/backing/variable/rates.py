@@ -91,7 +91,7 @@ class Rates:
         return fastest < STANDSTILL
 
     def ram_duration(self, ram_messages: int, ram_acks: int) -> float:
-        """Seconds that the ready and the pending messages in RAM last; infinite when nothing moves.
+        """Return seconds that the ready and the pending messages in RAM last; infinite when nothing moves.
 
         The mean of what is there now and what was there when this was asked before, over the mean of the four rates.
         """
@@ -104,7 +104,7 @@ class Rates:
         return held / (4.0 * self.total())
 
     def target_ram_count(self, duration_s: float) -> int:
-        """How many messages last for so long at the present rates."""
+        """Return how many messages last for so long at the present rates."""
         if duration_s == math.inf:
             return UNLIMITED
         count = duration_s * self.total()

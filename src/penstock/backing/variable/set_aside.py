@@ -59,7 +59,7 @@ class SetAside:
         return (self.count > 0 or self.is_stalled) and self._clock.monotonic_s() >= self._due_s
 
     def take(self) -> list[int]:
-        """All of them, to be put back; from now on they are not noted here."""
+        """Return all of them, to be put back; from now on they are not noted here."""
         seq_ids: list[int] = []
         for first, count in self._runs:
             seq_ids.extend(range(first, first + count))

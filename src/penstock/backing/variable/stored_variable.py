@@ -127,7 +127,7 @@ class StoredVariable(StoredQueue):
         return stop < end
 
     def _lies_in(self, status: MsgStatus, segment: int) -> bool:
-        """Whether a run has to move; remembers the first one that lies in a later segment."""
+        """Return whether a run has to move; remembers the first one that lies in a later segment."""
         if status.msg_in_store != places.JOURNAL or status.place.segment < 0:
             return False
         if status.place.segment > segment:
@@ -152,7 +152,7 @@ class StoredVariable(StoredQueue):
             zone.extend(moved)
 
     def _moved(self, status: MsgStatus) -> list[MsgStatus]:
-        """The run in its new place. What cannot be read now stays where it is."""
+        """Return the run in its new place. What cannot be read now stays where it is."""
         if status.msg is not None:
             return self._copied(status, False)
         found = self._queue.homes.look(status)

@@ -256,7 +256,7 @@ class Tail:
 
 
 def _joins(last: MsgStatus, first: int, props: MessageProps | None, size: int, delivered: bool) -> bool:
-    """Whether a run can become longer by what is published now."""
+    """Return whether a run can become longer by what is published now."""
     msg = last.msg
     if msg is None or len(msg) >= JOINED_COUNT_MAX or last.size_bytes + size > JOINED_BYTES_MAX:
         return False

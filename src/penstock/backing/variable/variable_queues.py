@@ -115,7 +115,7 @@ def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_
 
 
 def _betas(queue: VariableBackingQueue, state: QueueState) -> list[MsgStatus]:
-    """The runs, cut where some messages were delivered before and others were not."""
+    """Return the runs, cut where some messages were delivered before and others were not."""
     betas: list[MsgStatus] = []
     marked = state.delivery_counts
     border = queue.zones.next_deliver_seq_id

@@ -27,7 +27,7 @@ class JournalSpans:
             self._segments.append(segment)
 
     def oldest_from(self, seq_id: int) -> int:
-        """The oldest segment that messages from `seq_id` on can be in, -1 for none. Older ones are forgotten."""
+        """Return the oldest segment that messages from `seq_id` on can be in, -1 for none. Older ones are forgotten."""
         index = bisect_right(self._seq_ids, seq_id) - 1
         if index > 0:
             del self._seq_ids[:index]
@@ -51,6 +51,6 @@ class JournalSpans:
             self._segments.insert(index, segment)
 
     def end_of(self, segment: int, next_seq_id: int) -> int:
-        """The first seq_id that is in none of the segments up to this one."""
+        """Return the first seq_id that is in none of the segments up to this one."""
         index = bisect_right(self._segments, segment)
         return self._seq_ids[index] if index < len(self._seq_ids) else next_seq_id

@@ -112,7 +112,7 @@ class MsgStatus:
         self.is_read_back = True
 
     def entries(self) -> list[Entry]:
-        """The messages; only while they are in RAM. The list is not to be changed."""
+        """Return the messages; only while they are in RAM. The list is not to be changed."""
         assert self.msg is not None
         if self.start == 0 and len(self.msg) == self.count:
             return self.msg
@@ -133,7 +133,7 @@ class MsgStatus:
         return self.msg_in_store != places.MEMORY and self.is_written()
 
     def size_of(self, index: int) -> int:
-        """Payload bytes of one message of the run."""
+        """Return payload bytes of one message of the run."""
         if self.size_each >= 0:
             return self.size_each
         if self.sizes is not None:
@@ -142,7 +142,7 @@ class MsgStatus:
         return len(self.msg[self.start + index][1]) - 1
 
     def size_of_first(self, count: int) -> int:
-        """Payload bytes of the first messages."""
+        """Return payload bytes of the first messages."""
         if self.size_each >= 0:
             return self.size_each * count
         if count == self.count:
@@ -153,7 +153,7 @@ class MsgStatus:
         return sum([len(entry[1]) for entry in self.msg[self.start : self.start + count]]) - count
 
     def count_within(self, count_max: int, bytes_max: int) -> int:
-        """How many from the front: the first, and those after it as long as their bodies fit."""
+        """Return how many from the front: the first, and those after it as long as their bodies fit."""
         count = min(count_max, self.count)
         if self.size_bytes <= bytes_max:
             return count
@@ -244,7 +244,7 @@ class MsgStatus:
         return part
 
     def part_for(self, seq_id: int, count: int) -> MsgStatus:
-        """A copy for some of the messages; this run stays as it is."""
+        """Return a copy for some of the messages; this run stays as it is."""
         return self._part(seq_id - self.seq_id, count)
 
     def run_place(self) -> RunPlace:
@@ -299,7 +299,7 @@ class MsgStatus:
 
 
 def shared_runs(runs: list[MsgStatus]) -> list[MsgStatus]:
-    """Those whose bodies are in a shared store."""
+    """Return those whose bodies are in a shared store."""
     return [run for run in runs if run.msg_in_store == places.MSG_STORE]
 
 
@@ -322,7 +322,7 @@ def readable_parts(status: MsgStatus, found: list[Entry | None]) -> list[tuple[M
 
 
 def status_at(run: RunPlace, persistent: bool, delivered: bool) -> MsgStatus:
-    """The beta for messages that a checkpoint or the journal names."""
+    """Return the beta for messages that a checkpoint or the journal names."""
     props = None if run.expiry_ms < 0 else MessageProps(run.expiry_ms)
     persist_to = places.MSG_STORE if run.kind == places.MSG_STORE else places.QUEUE_STORE
     status = MsgStatus(run.seq_id, run.count, None, props, run.size_each, run.size_bytes(), persist_to)

@@ -26,7 +26,7 @@ FOLD_AT_ONCE: Final = 256
 
 
 def neighbours_at(zones: Zones, seq_id: int, count_max: int) -> list[MsgStatus]:
-    """Runs that follow each other without a hole, from the first message at or behind `seq_id` on.
+    """Return runs that follow each other without a hole, from the first message at or behind `seq_id` on.
 
     Those of one zone, at most, and as many as it takes for `count_max` messages. Of the delta no more is read than
     what can be among them.
@@ -63,17 +63,17 @@ def _joined(zone: Sequence[MsgStatus], index: int, seq_id: int, count_max: int) 
 
 
 def runs_in_ram(zones: Zones) -> list[MsgStatus]:
-    """Every run but those of the delta, in order."""
+    """Return every run but those of the delta, in order."""
     return [*zones.q4, *zones.q3, *zones.q2, *zones.q1]
 
 
 def delta_runs(zones: Zones) -> list[MsgStatus]:
-    """Every run of the delta: reads all of it."""
+    """Return every run of the delta: reads all of it."""
     return delta_between(zones, zones.delta_start, zones.delta_end)
 
 
 def delta_between(zones: Zones, start: int, end: int) -> list[MsgStatus]:
-    """The runs of a part of the delta, made for the occasion."""
+    """Return the runs of a part of the delta, made for the occasion."""
     runs: list[MsgStatus] = []
     if zones.delta_count:
         start = max(start, zones.delta_start)
@@ -86,7 +86,7 @@ def delta_between(zones: Zones, start: int, end: int) -> list[MsgStatus]:
 
 
 def bodies_of(zones: Zones, status: MsgStatus) -> list[Entry | None]:
-    """The messages of a run, read if need be, None for what cannot be; the run stays as it is."""
+    """Return the messages of a run, read if need be, None for what cannot be; the run stays as it is."""
     if status.msg is not None:
         return list(status.entries())
     return zones.homes.look(status)
@@ -120,7 +120,7 @@ def _entries_of(zones: Zones, runs: list[MsgStatus], first: int, count_max: int,
 
 
 def browse(zones: Zones, from_seq_id: int, count_max: int, bytes_max: int) -> Run | None:
-    """A run of ready messages with seq_id >= from_seq_id, as `fetch` bounds it."""
+    """Return a run of ready messages with seq_id >= from_seq_id, as `fetch` bounds it."""
     while True:
         runs = neighbours_at(zones, from_seq_id, count_max)
         for stray in zones.strays.runs() if zones.strays.count else []:

@@ -109,7 +109,7 @@ class Zones:
     # --- the head -------------------------------------------------------------------------------------
 
     def head(self) -> MsgStatus | None:
-        """The run at the head, wherever its bodies are."""
+        """Return the run at the head, wherever its bodies are."""
         if self.q4:
             return self.q4[0]
         return self.q3[0] if self.q3 else None
@@ -143,7 +143,7 @@ class Zones:
         self._after_q3()
 
     def with_bodies(self, status: MsgStatus) -> list[MsgStatus]:
-        """The run as alphas; what is damaged, or cannot be read now, is left out and reported."""
+        """Return the run as alphas; what is damaged, or cannot be read now, is left out and reported."""
         try:
             found = self.homes.read(status)
             if len(found) == status.count and None not in found:
@@ -166,7 +166,7 @@ class Zones:
         return parts
 
     def read_parts(self, status: MsgStatus) -> tuple[list[MsgStatus], list[MsgStatus], list[MsgStatus], OSError | None]:
-        """A run, read: as alphas, what is damaged, and what cannot be read now, with the error that says so.
+        """Return a run, read: as alphas, what is damaged, and what cannot be read now, with the error that says so.
 
         Nothing is changed. An error that comes out is not about these bytes: nothing can be read at present.
         """
@@ -381,7 +381,7 @@ class Zones:
             self.q2.clear()
 
     def delta_stop(self, start: int) -> int:
-        """How far one step reads: to the end of the segment, a bounded number, the end of the delta."""
+        """Return how far one step reads: to the end of the segment, a bounded number, the end of the delta."""
         slots = self.slots
         return min((start // slots + 1) * slots, start + self._read_ahead_count, self.delta_end)
 
@@ -477,5 +477,5 @@ class Zones:
         self.ready_count = self.ready_bytes = self.ram_count = self.ram_bytes = 0
 
     def positions(self) -> int:
-        """Runs in q2 and q3."""
+        """Return runs in q2 and q3."""
         return len(self.q2) + len(self.q3)
