@@ -26,7 +26,7 @@ class Purging:
         self._shelved = shelved
 
     def purge_some(self, count_max: int) -> int:
-        """Remove about `count` messages; return 0 when the purge is over."""
+        """Remove about `count_max` messages; return 0 when the purge is over."""
         queue = self._queue
         if queue.deleted or queue.crashed:
             return 0
@@ -47,7 +47,7 @@ class Purging:
 
 
 def begin_purge(queue: Queue) -> Purging | None:
-    """A purge in slices; None when there is so little to do that `Queue.purge` does it at once."""
+    """Return a purge in slices; None when there is so little to do that `Queue.purge` does it at once."""
     selection = queue.selection
     if selection is not None and selection.leaves_ready():
         return None

@@ -183,7 +183,7 @@ class Queue(Availability):
         return self._leaving
 
     def own_backing(self) -> BackingQueue:
-        """The backing of this queue; opened for the first message, or for the first feature that needs it."""
+        """Return the backing of this queue; opened for the first message, or for the first feature that needs it."""
         if self.backing is NOTHING_YET:
             self.backing = self.expiry.backing = self._owner.open_backing(self)
             for consumer in self.consumers.consumers():
@@ -191,7 +191,7 @@ class Queue(Availability):
         return self.backing
 
     def own_consumers(self) -> ConsumerManager:
-        """The manager of this queue's consumers; made for the first of them."""
+        """Return the manager of this queue's consumers; made for the first of them."""
         if self.consumers is NO_CONSUMERS:
             self.consumers = ConsumerManager(self)
         return self.consumers
@@ -211,7 +211,7 @@ class Queue(Availability):
         return self.intake is None or self.intake.has_room(body, may_vanish)
 
     def passes_on(self, body: bytes) -> bool:
-        """Whether a message that came now would go on as a dead letter, past this queue."""
+        """Return whether a message that came now would go on as a dead letter, past this queue."""
         return self.intake is not None and self.intake.passes_on(body)
 
     def publish(
@@ -420,7 +420,7 @@ class Queue(Availability):
             self.consumers.notify_available(count)
 
     def is_wanted(self) -> bool:
-        """Whether a consumer would take a message now."""
+        """Return whether a consumer would take a message now."""
         return not self.paused and self.consumers.highest_active_priority() is not None
 
     def pull(self, consumer: Consumer, count_max: int) -> Run | None:
@@ -650,7 +650,7 @@ class Queue(Availability):
     # --- the whole queue ------------------------------------------------------------------------------
 
     def ready_count(self) -> int:
-        """Messages that are ready, also those that have expired."""
+        """Return messages that are ready, also those that have expired."""
         return len(self.backing) + (0 if self.selection is None else self.selection.ready_count())
 
     def ready_bytes(self) -> int:

@@ -18,4 +18,4 @@ class QueueOwner(ABC):
 
     @abstractmethod
     def open_backing(self, queue: Queue) -> BackingQueue:
-        """A new backing for a queue that was made without one."""
+        """Return a new backing for a queue that was made without one."""

@@ -35,7 +35,7 @@ FILTERED_AT_ONCE: Final = 32
 
 
 def browse_run(backing: BackingQueue, selection: Selection | None, browser: Consumer, count_max: int) -> Run | None:
-    """The next run for the browser, whose place moves behind it; None when there is nothing now."""
+    """Return the next run for the browser, whose place moves behind it; None when there is nothing now."""
     looks_left = limits.LOOKS_PER_FETCH
     if browser.filter is not None:
         count_max = min(count_max, FILTERED_AT_ONCE)
@@ -56,7 +56,7 @@ def browse_run(backing: BackingQueue, selection: Selection | None, browser: Cons
 
 
 def has_more(backing: BackingQueue, selection: Selection | None, browser: Consumer) -> bool:
-    """Whether there may be something at the browser's place or behind it."""
+    """Return whether there may be something at the browser's place or behind it."""
     if browser.browse_page or backing.browse(browser.browse_seq_id, 1, 0) is not None:
         return True
     return selection is not None and len(selection.shelved_from(browser.browse_seq_id, 1)) > 0
@@ -79,7 +79,7 @@ def _first_stretch(run: Run, browser: Consumer) -> Run | None:
 
 
 def _next_run(backing: BackingQueue, selection: Selection | None, browser: Consumer, count_max: int) -> Run | None:
-    """Messages at the browser's place or behind it, the nearest first, wanted or not."""
+    """Return messages at the browser's place or behind it, the nearest first, wanted or not."""
     ready = backing.browse(browser.browse_seq_id, count_max, limits.PULL_BYTES_MAX)
     page = browser.browse_page
     if ready is not None and ready.first_seq_id == browser.browse_seq_id:

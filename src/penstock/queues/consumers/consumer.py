@@ -33,7 +33,7 @@ class ConsumerFilter(ABC):
 
     @abstractmethod
     def accepts(self, seq_id: int, envelope: Envelope) -> bool:
-        """Whether the consumer wants the message. Asked once per message and consumer, or a few times."""
+        """Return whether the consumer wants the message. Asked once per message and consumer, or a few times."""
 
 
 class Consumer(ABC):

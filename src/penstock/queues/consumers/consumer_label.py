@@ -20,7 +20,7 @@ def consumer_label(tag: str, connection: str, channel: int) -> bytes:
 
 
 def _fitted(text: str) -> str:
-    """A text that can be written as UTF-8 and is not too long. Clients may send any bytes."""
+    """Return a text that can be written as UTF-8 and is not too long. Clients may send any bytes."""
     text = text[:TEXT_BYTES_MAX].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     while len(json.dumps(text, ensure_ascii=False).encode()) > TEXT_BYTES_MAX:
         text = text[: len(text) * 7 // 8]

@@ -246,11 +246,11 @@ class ConsumerManager:
     # --- pulling --------------------------------------------------------------------------------------
 
     def browsers(self) -> list[Consumer]:
-        """The consumers that are NON_ACQUIRING. A copy."""
+        """Return the consumers that are NON_ACQUIRING. A copy."""
         return [node.consumer for node in self._non_acquiring.nodes()] if self._non_acquiring.size else []
 
     def next_notified(self) -> Consumer | None:
-        """The consumer that was notified first, of the highest priority; None when no consumer is NOTIFIED."""
+        """Return the consumer that was notified first, of the highest priority; None when no consumer is NOTIFIED."""
         for level in self._active:
             node = level.notified.head.next.node
             if node is not None:
@@ -302,7 +302,7 @@ class ConsumerManager:
         return self._count
 
     def consumers(self) -> list[Consumer]:
-        """All of them, the highest priority first, in the order of arrival within a priority. A copy."""
+        """Return all of them, the highest priority first, in the order of arrival within a priority. A copy."""
         found: list[Consumer] = []
         for level in self._levels:
             for node in level.all.nodes():
@@ -315,12 +315,12 @@ class ConsumerManager:
         return REMOVED if node is None else node.state
 
     def active_at(self, priority: int) -> int:
-        """How many acquiring consumers of this priority want work."""
+        """Return how many acquiring consumers of this priority want work."""
         level = self._level_by_priority.get(priority)
         return 0 if level is None else level.interested.size + level.notified.size
 
     def highest_active_priority(self) -> int | None:
-        """The highest priority at which an acquiring consumer wants work."""
+        """Return the highest priority at which an acquiring consumer wants work."""
         return self._active[0].priority if self._active else None
 
     def counts(self) -> dict[str, int]:

@@ -36,7 +36,7 @@ class Cursor:
         self.again: list[Key] = []
 
     def next_in(self, keys: SortedChunks) -> Key:
-        """The key to look at now, or None; it stays so until it is passed, or gone."""
+        """Return the key to look at now, or None; it stays so until it is passed, or gone."""
         again = self.again
         while again:
             if again[0] in keys:
@@ -70,7 +70,7 @@ class Cursors:
         self._by_consumer.pop(consumer, None)
 
     def has_more(self, consumer: Consumer) -> bool:
-        """Whether there may be something that the consumer has not looked at."""
+        """Return whether there may be something that the consumer has not looked at."""
         cursor = self._by_consumer.get(consumer)
         if cursor is None:
             return len(self._keys) > 0

@@ -113,7 +113,7 @@ class NodeList:
         target.size += 1
 
     def nodes(self) -> list[ConsumerNode]:
-        """A copy, which stays as it is while nodes move."""
+        """Return a copy, which stays as it is while nodes move."""
         found: list[ConsumerNode] = []
         entry = self.head.next
         node = entry.node

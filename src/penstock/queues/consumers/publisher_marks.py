@@ -54,7 +54,7 @@ class PublisherMarks:
             self._prune()
 
     def is_by(self, publisher: object, seq_id: int) -> bool:
-        """Whether this publisher is known to have published the message."""
+        """Return whether this publisher is known to have published the message."""
         index = bisect_right(self._firsts, seq_id) - 1
         return index >= 0 and seq_id < self._ends[index] and self._publishers[index] is publisher
 

@@ -200,7 +200,7 @@ class HeldSelection(Selection):
         return 0
 
     def shelved_ids(self) -> list[int]:
-        """The first page, in the order of due times: at most HELD_LISTED_MAX. `upcoming` has the others."""
+        """Return the first page, in the order of due times: at most HELD_LISTED_MAX. `upcoming` has the others."""
         return [seq_id for _, seq_id in self._timetable.upcoming(self._listed_max)]
 
     def shelved_from(self, seq_id: int, count: int) -> list[int]:

@@ -108,7 +108,7 @@ class Timetable:
         chunk.insert(index, due_ms, first_seq_id, count)
 
     def _chunk_number(self, due_ms: int, seq_id: int) -> int:
-        """The chunk in which an entry that begins there is, or belongs."""
+        """Return the chunk in which an entry that begins there is, or belongs."""
         return position(self._separator_dues, self._separator_firsts, due_ms, seq_id)
 
     def _insert_chunk(self, number: int, chunk: Chunk) -> None:
@@ -127,7 +127,7 @@ class Timetable:
     # --- out ------------------------------------------------------------------------------------------
 
     def has(self, due_ms: int, seq_id: int) -> bool:
-        """Whether the message is in it, with this due time."""
+        """Return whether the message is in it, with this due time."""
         return self._find(due_ms, seq_id)[1] >= 0
 
     def remove(self, due_ms: int, seq_id: int) -> bool:
@@ -188,7 +188,7 @@ class Timetable:
         return True
 
     def next_due_ms(self) -> int:
-        """The earliest due time; -1 when nothing waits."""
+        """Return the earliest due time; -1 when nothing waits."""
         return self._chunks[0].dues[0] if self._chunks else -1
 
     def pop_due(self, now_ms: int, count_max: int) -> list[int]:

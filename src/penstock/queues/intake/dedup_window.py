@@ -56,7 +56,7 @@ class DedupWindow:
         return len(self._slots)
 
     def is_known(self, key: bytes, now_ms: int) -> bool:
-        """Whether the key was seen within the window. Changes nothing."""
+        """Return whether the key was seen within the window. Changes nothing."""
         slot = self._latest.get(key)
         return slot is not None and not slot.is_over(now_ms)
 

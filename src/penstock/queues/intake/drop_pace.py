@@ -48,7 +48,7 @@ class DropPace:
         self._published_count = self._queue.published_count
 
     def budget(self) -> int:
-        """How many messages may be dropped now."""
+        """Return how many messages may be dropped now."""
         published = self._queue.published_count - self._published_count
         self.looked()
         budget = DROPS_PER_MESSAGE * published

@@ -48,7 +48,7 @@ class Gate(ABC):
         return
 
     def passes_on(self, body: bytes) -> bool:
-        """Whether the message, if it came now, would go on as a dead letter."""
+        """Return whether the message, if it came now, would go on as a dead letter."""
         return False
 
 
@@ -115,7 +115,7 @@ class Intake:
         return True
 
     def passes_on(self, body: bytes) -> bool:
-        """Whether a gate would have the message go on as a dead letter."""
+        """Return whether a gate would have the message go on as a dead letter."""
         for gate in self.gates:
             if gate.passes_on(body):
                 return True

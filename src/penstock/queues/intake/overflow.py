@@ -167,7 +167,7 @@ class RefusePublish(Gate):
         return self.fits(body)
 
     def fits(self, body: bytes) -> bool:
-        """Whether the message is within the limits, once consumers that wait have been served."""
+        """Return whether the message is within the limits, once consumers that wait have been served."""
         queue = self._queue
         size = len(body) - 1
         if not self._room.is_over(queue.ready_count() + 1, queue.ready_bytes() + size):

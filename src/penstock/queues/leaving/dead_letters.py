@@ -90,11 +90,11 @@ class DeadLetterSource(ABC):
         return
 
     def is_remote(self) -> bool:
-        """Whether its messages are elsewhere than in the node's journal."""
+        """Return whether its messages are elsewhere than in the node's journal."""
         return False
 
     def doubtful(self, seq_ids: Sequence[int]) -> list[int]:
-        """Those that may have been moved before, and delivered at the target: `BackingQueue.doubtful`."""
+        """Return those that may have been moved before, and delivered at the target: `BackingQueue.doubtful`."""
         return []
 
     def doubt(self, seq_ids: Sequence[int]) -> None:
@@ -102,7 +102,7 @@ class DeadLetterSource(ABC):
         return
 
     def already_at(self, seq_id: int) -> frozenset[str]:
-        """Ids of the queues that took the message when it was carried away before, and others did not."""
+        """Return ids of the queues that took the message when it was carried away before, and others did not."""
         return NOWHERE
 
 
@@ -113,7 +113,7 @@ class DeadLetters(ABC):
     at_least_once: bool = False
 
     def is_open(self) -> bool:
-        """Whether it could take some away now; asked before messages are read to be handed over again."""
+        """Return whether it could take some away now; asked before messages are read to be handed over again."""
         return True
 
     @abstractmethod
@@ -122,7 +122,7 @@ class DeadLetters(ABC):
 
 
 def reason_number(reason: str) -> int:
-    """A reason as the journal has it; 0 for one that is not RabbitMQ's."""
+    """Return a reason as the journal has it; 0 for one that is not RabbitMQ's."""
     return _REASON_NUMBERS.get(reason, outcomes.REASON_NONE)
 
 

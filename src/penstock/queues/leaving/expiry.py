@@ -71,7 +71,7 @@ class ExpirySchedule:
         heapify(self._heap)
 
     def next_due_ms(self) -> int:
-        """The earliest due time; -1 when nothing is armed."""
+        """Return the earliest due time; -1 when nothing is armed."""
         heap = self._heap
         while heap and heap[0][1] not in self._armed:
             heappop(heap)

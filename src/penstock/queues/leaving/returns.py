@@ -53,7 +53,7 @@ class Counting(ABC):
 
     @abstractmethod
     def stamped(self, envelope: Envelope, count: int) -> Envelope:
-        """The same with another count."""
+        """Return the same with another count."""
 
 
 class Retry(ABC):
@@ -61,7 +61,7 @@ class Retry(ABC):
 
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether messages can wait there now; if not, they go back to the queue at once."""
+        """Return whether messages can wait there now; if not, they go back to the queue at once."""
 
     @abstractmethod
     def wait(self, dead: Sequence[Dead], counts: Sequence[int]) -> None:

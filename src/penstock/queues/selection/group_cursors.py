@@ -50,7 +50,7 @@ class GroupCursor:
             heapify(self._again)
 
     def next_again(self, consumer: Consumer) -> int | None:
-        """The first seq_id that is to be looked at again; None when only what is behind `position` is left."""
+        """Return the first seq_id that is to be looked at again; None when only what is behind `position` is left."""
         again = self._again
         while again:
             seq_id, serial = again[0]

@@ -59,7 +59,7 @@ class MessageGroup:
         self.listed_seq_id = -1
 
     def is_for(self, consumer: Consumer | None) -> bool:
-        """Whether the consumer may take from it now."""
+        """Return whether the consumer may take from it now."""
         return not self.bound or self.owner is consumer
 
 
@@ -90,14 +90,14 @@ class GroupHeap:
         heapify(self._entries)
 
     def _counts(self, entry: tuple[int, int]) -> MessageGroup | None:
-        """The group, when this is the entry that counts."""
+        """Return the group, when this is the entry that counts."""
         group = self._by_serial.get(entry[1])
         if group is None or group.listed is not self or group.listed_seq_id != entry[0]:
             return None
         return group
 
     def top(self) -> MessageGroup | None:
-        """The group whose first waiting message comes first; None when no group here has any."""
+        """Return the group whose first waiting message comes first; None when no group here has any."""
         entries = self._entries
         while entries:
             group = self._counts(entries[0])

@@ -57,19 +57,19 @@ class Order(ABC):
 
     @abstractmethod
     def choose(self, consumer: Consumer | None, looks: Looks) -> Shelved | None:
-        """The next message for this consumer (None: basic.get); None when there is none, or no look is left."""
+        """Return the next message for this consumer (None: basic.get); None when there is none, or no look is left."""
 
     @abstractmethod
     def has_for(self, consumer: Consumer) -> bool:
-        """Whether `choose` might find something on the shelf."""
+        """Return whether `choose` might find something on the shelf."""
 
     @abstractmethod
     def ids_in_order(self) -> list[int]:
-        """All that is shelved, as a consumer without a filter would get it."""
+        """Return all that is shelved, as a consumer without a filter would get it."""
 
     @abstractmethod
     def first_ids(self, count: int) -> list[int]:
-        """The first of them."""
+        """Return the first of them."""
 
     @abstractmethod
     def added(self, item: Shelved, is_new: bool) -> Shelved | None:

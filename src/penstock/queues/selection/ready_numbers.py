@@ -7,13 +7,13 @@ from penstock.backing.backing_queue import BackingQueue
 
 
 def first_ready(backing: BackingQueue) -> int:
-    """The number at the head of the backing; -1 when nothing is ready there."""
+    """Return the number at the head of the backing; -1 when nothing is ready there."""
     run = backing.browse(0, 1, 0)
     return -1 if run is None else run.first_seq_id
 
 
 def ready_among(backing: BackingQueue, seq_ids: list[int]) -> list[int]:
-    """Those of the numbers, which are sorted, that are ready in the backing."""
+    """Return those of the numbers, which are sorted, that are ready in the backing."""
     found: list[int] = []
     index = 0
     while index < len(seq_ids):

@@ -40,7 +40,7 @@ class SelectionHost(ABC):
 
     @abstractmethod
     def wall_ms(self) -> int:
-        """The time, by which messages expire."""
+        """Return the time, by which messages expire."""
 
 
 class Selection(ABC):
@@ -54,7 +54,7 @@ class Selection(ABC):
 
     @abstractmethod
     def has_for(self, consumer: Consumer) -> bool:
-        """Whether there may be something for this consumer: False only when it is sure. Changes nothing."""
+        """Return whether there may be something for this consumer: False only when it is sure. Changes nothing."""
 
     @abstractmethod
     def settled(self, seq_ids: Sequence[int]) -> None:
@@ -94,11 +94,11 @@ class Selection(ABC):
 
     @abstractmethod
     def ready_count(self) -> int:
-        """How many are shelved."""
+        """Return how many are shelved."""
 
     @abstractmethod
     def ready_bytes(self) -> int:
-        """Payload bytes of what is shelved."""
+        """Return payload bytes of what is shelved."""
 
     def ram_bytes(self) -> int:
         """What it remembers of the messages that it has to hand out."""
@@ -109,7 +109,7 @@ class Selection(ABC):
         """Numbers of what is shelved, in the order in which it would be handed out to a consumer without a filter."""
 
     def first_shelved(self, count: int) -> list[int]:
-        """The first of `shelved_ids`; where many are shelved, without a look at the others."""
+        """Return the first of `shelved_ids`; where many are shelved, without a look at the others."""
         return self.shelved_ids()[:count]
 
     @abstractmethod

@@ -82,11 +82,11 @@ class Shelf:
         return len(self.items)
 
     def room(self) -> int:
-        """How many more may be fetched."""
+        """Return how many more may be fetched."""
         return self.messages_max - len(self.items)
 
     def can_grow(self) -> bool:
-        """Whether there is something to fetch, and room for it."""
+        """Return whether there is something to fetch, and room for it."""
         return len(self.items) < self.messages_max and not self._backing.is_empty()
 
     def fetch_run(self, count_max: int) -> list[Shelved]:
@@ -99,7 +99,7 @@ class Shelf:
         return [self._shelved(seq_id, entry, redelivered) for seq_id, entry in enumerate(run.entries, first)]
 
     def read_pending(self, seq_ids: Sequence[int]) -> list[Shelved]:
-        """Messages that were delivered before the shelf was there; those that are not pending are left out."""
+        """Return messages that were delivered before the shelf was there; those that are not pending are left out."""
         return [self._shelved(seq_id, entry, True) for seq_id, entry in self.read(seq_ids)]
 
     def _shelved(self, seq_id: int, entry: Entry, redelivered: bool) -> Shelved:
@@ -143,7 +143,7 @@ class Shelf:
             self.due.clear()
 
     def read(self, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
-        """The messages with their bodies, in the order given; those that are no longer pending are left out."""
+        """Return the messages with their bodies, in the order given; those that are no longer pending are left out."""
         found: list[tuple[int, Entry]] = []
 
         def visit(seq_id: int, entry: Entry) -> None:

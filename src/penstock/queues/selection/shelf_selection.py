@@ -92,7 +92,7 @@ class ShelfSelection(Selection):
         looks: Looks,
         expired: list[int],
     ) -> list[Shelved]:
-        """Neighbours that the consumer gets, off the shelf. What has expired is put off it too."""
+        """Return neighbours that the consumer gets, off the shelf. What has expired is put off it too."""
         now_ms = self._host.wall_ms()
         order = self._order
         shelf = self._shelf

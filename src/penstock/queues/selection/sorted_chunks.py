@@ -96,15 +96,15 @@ class SortedChunks:
         return True
 
     def first(self) -> Key:
-        """The lowest key; None when there is none."""
+        """Return the lowest key; None when there is none."""
         return self._chunks[0][0] if self._chunks else None
 
     def last(self) -> Key:
-        """The highest key; None when there is none."""
+        """Return the highest key; None when there is none."""
         return self._lasts[-1] if self._lasts else None
 
     def after(self, key: Key) -> Key:
-        """The lowest key above this one, which need not be there; None when there is none."""
+        """Return the lowest key above this one, which need not be there; None when there is none."""
         number = bisect_right(self._lasts, key)
         if number == len(self._lasts):
             return None
