@@ -123,7 +123,7 @@ class Broker:
         return QueueBackings(plain, exists, name_queue, vhost_name, self.postgres)
 
     def definitions(self) -> Iterator[bytes]:
-        """Everything that lasts, written down, in pieces. See `definitions` for changes that come meanwhile."""
+        """Return everything that lasts, written down, in pieces. See `definitions` for changes that come meanwhile."""
         return encode_all([whole_vhost(vhost) for vhost in self.vhosts.values()])
 
     def stop(self) -> None:
@@ -164,7 +164,7 @@ class Broker:
         return self.memory.total_bytes
 
     def used_bytes(self) -> int:
-        """All that clients have made grow, definitions and what waits for the disk included."""
+        """Return all that clients have made grow, definitions and what waits for the disk included."""
         used_bytes = self.ram_bytes() + (0 if self.node is None else self.node.gathered_bytes)
         for vhost in self.vhosts.values():
             used_bytes += vhost.definition_bytes()

@@ -34,7 +34,7 @@ class Permission:
         return self._patterns[kind].search(name) is not None
 
     def allows_everything(self) -> bool:
-        """Whether it says so itself: `.*`, three times."""
+        """Return whether it says so itself: `.*`, three times."""
         return all(pattern.pattern == ".*" for pattern in self._patterns.values())
 
 
@@ -80,7 +80,7 @@ class Users:
         return self._users.get(name)
 
     def authenticate(self, name: str, password: bytes) -> User | None:
-        """The user, or None when name or password are wrong."""
+        """Return the user, or None when name or password are wrong."""
         user = self._users.get(name)
         if user is None:
             self._nobody.has_password(password)

@@ -45,7 +45,7 @@ def is_in_postgres(arguments: Table) -> bool:
 
 
 def postgres_name(vhost: str, queue: str) -> str:
-    """The queue's name in the database. No two queues of all vhosts have the same one."""
+    """Return the queue's name in the database. No two queues of all vhosts have the same one."""
     if vhost == "/" and not queue.startswith(VHOST_MARK):
         return queue
     return f"{VHOST_MARK}{quote(vhost, safe='')}/{queue}"
@@ -54,7 +54,7 @@ def postgres_name(vhost: str, queue: str) -> str:
 def with_backing(
     name: str, durable: bool, auto_delete: bool, exclusive: bool, arguments: Table, patterns: Sequence[str]
 ) -> Table:
-    """The arguments, with the backing that a pattern gives to such a queue."""
+    """Return the arguments, with the backing that a pattern gives to such a queue."""
     if BACKING in arguments or not durable or auto_delete or exclusive:
         return arguments
     if any(fnmatchcase(name, pattern) for pattern in patterns):

@@ -55,7 +55,7 @@ def restore_vhost(vhost: VHost, wanted: VHostDefinitions) -> None:
 
 
 def whole_vhost(vhost: VHost) -> Iterator[str]:
-    """Everything in a vhost that lasts and is not there from the start, in pieces.
+    """Return everything in a vhost that lasts and is not there from the start, in pieces.
 
     What is added or deleted while the pieces are taken may be in them or not.
     """

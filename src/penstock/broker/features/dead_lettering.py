@@ -71,7 +71,7 @@ class DeadLetterExchange(DeadLetters):
             source.handed_over([seq_id for seq_id, _ in stretch], outcome_of_dropped(reason), reason)
 
     def _targets(self, envelope: Envelope, headers: Table) -> tuple[list[Queue], bool]:
-        """The queues for a letter, and whether it goes to none because it has come round."""
+        """Return the queues for a letter, and whether it goes to none because it has come round."""
         if self._exchange not in self._vhost.exchanges:
             return [], False
         found = self._vhost.route(self._exchange, routing_keys_for(envelope, self._routing_key), headers)

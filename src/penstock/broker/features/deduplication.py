@@ -41,7 +41,7 @@ LOOK_MS_MAX: Final = 60_000
 
 
 def key_of(field: Field | None) -> bytes | None:
-    """A header's value as bytes; None for one that cannot be a key. 5 and "5" are different keys."""
+    """Return a header's value as bytes; None for one that cannot be a key. 5 and "5" are different keys."""
     if field is None:
         return None
     value = field[1]

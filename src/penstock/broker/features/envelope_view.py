@@ -13,7 +13,7 @@ from penstock.wire.properties import Properties, decode_properties
 
 
 def properties_of(envelope: Envelope) -> Properties:
-    """The properties; none where they cannot be read: they were accepted without a look at every octet."""
+    """Return the properties; none where they cannot be read: they were accepted without a look at every octet."""
     try:
         return decode_properties(envelope.properties)
     except AmqpError:

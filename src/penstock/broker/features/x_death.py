@@ -51,7 +51,7 @@ def dead_letter_envelope(
     dead_letter_exchange: str,
     dead_letter_routing_key: str | None,
 ) -> Envelope:
-    """The message as it is published to the dead-letter exchange, with the queue's key or with its own."""
+    """Return the message as it is published to the dead-letter exchange, with the queue's key or with its own."""
     properties = decode_properties(envelope.properties)
     headers = properties.headers or {}
     death = _new_entry(envelope, headers, queue_name, reason, now_s)
@@ -85,7 +85,7 @@ def _short(routing_key: str | None) -> str | None:
 
 
 def routing_keys_for(envelope: Envelope, dead_letter_routing_key: str | None) -> list[str]:
-    """The keys by which a dead letter is routed: the queue's, or those that the message was published with."""
+    """Return the keys by which a dead letter is routed: the queue's, or those that the message was published with."""
     if dead_letter_routing_key is not None:
         return [dead_letter_routing_key]
     keys = [key.decode("utf-8", "surrogateescape") for key in _carbon_copies(headers_of(envelope))]
@@ -93,7 +93,7 @@ def routing_keys_for(envelope: Envelope, dead_letter_routing_key: str | None) ->
 
 
 def is_cycle(headers: Table, target_queue_name: str) -> bool:
-    """Whether a dead letter with these headers has come round to this queue with nobody rejecting it on the way.
+    """Return whether a dead letter with these headers has come round to this queue with nobody rejecting it on the way.
 
     RabbitMQ looks for a rejection between this death and the last one in the target. It relies on the order of the
     entries, which is wrong from the third on: a ring with a rejection in it may be cut, and one without may go on for
@@ -112,12 +112,12 @@ def is_cycle(headers: Table, target_queue_name: str) -> bool:
 
 
 def entries_of(headers: Table) -> list[Table]:
-    """The entries of x-death, the newest first; what a client put there besides tables is left out."""
+    """Return the entries of x-death, the newest first; what a client put there besides tables is left out."""
     return [item for _, item in _array_value(headers.get(X_DEATH)) if isinstance(item, dict)]
 
 
 def death_count(entry: Table) -> int | None:
-    """How often the message died in that queue for that reason; None when the entry does not say it."""
+    """Return how often the message died in that queue for that reason; None when the entry does not say it."""
     value = entry.get("count", ("V", None))[1]
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -136,7 +136,7 @@ def _new_entry(envelope: Envelope, headers: Table, queue_name: str, reason: str,
 
 
 def _joined(death: Table, entries: list[Table]) -> list[Table]:
-    """The entries after one more death."""
+    """Return the entries after one more death."""
     grouped = _grouped(entries)
     event = _event(death)
     others: list[Table] = []
@@ -170,7 +170,7 @@ def _grouped(entries: list[Table]) -> list[Table]:
 
 
 def _counted(entry: Table, count: int) -> Table:
-    """The entry with another count, in its place; in front where there was none."""
+    """Return the entry with another count, in its place; in front where there was none."""
     result: Table = {} if "count" in entry else {"count": ("l", count)}
     result.update(entry)
     result["count"] = ("l", count)
@@ -199,7 +199,7 @@ def _fitting(headers: Table, entries: list[Table], death: Table) -> Table:
 
 
 def items_in(field: Field) -> int:
-    """How many fields a field is, with all that are inside it. Nesting is bounded by TABLE_DEPTH_MAX."""
+    """Return how many fields a field is, with all that are inside it. Nesting is bounded by TABLE_DEPTH_MAX."""
     value = field[1]
     if isinstance(value, list):
         return 1 + sum([items_in(item) for item in value])
@@ -209,7 +209,7 @@ def items_in(field: Field) -> int:
 
 
 def _carbon_copies(headers: Table) -> list[bytes]:
-    """The keys in the CC header. One that is too long was written by an older version, and leads nowhere."""
+    """Return the keys in the CC header. One that is too long was written by an older version, and leads nowhere."""
     return [
         item
         for code, item in _array_value(headers.get(CC))
@@ -218,7 +218,7 @@ def _carbon_copies(headers: Table) -> list[bytes]:
 
 
 def _array_value(field: Field | None) -> list[Field]:
-    """The members of an array; none of what is no array."""
+    """Return the members of an array; none of what is no array."""
     return field[1] if field is not None and isinstance(field[1], list) else []
 
 

@@ -45,7 +45,7 @@ class Alarm(ABC):
 
     @abstractmethod
     def _is_low(self) -> bool:
-        """Whether the alarm should be on now; `active` says whether it is."""
+        """Return whether the alarm should be on now; `active` says whether it is."""
 
 
 class MemoryAlarm(Alarm):
@@ -82,11 +82,11 @@ class DiskAlarm(Alarm):
 
 
 def default_disk_bytes_min(disk_bytes: int) -> int:
-    """The mark of the disk alarm on a disk of this size."""
+    """Return the mark of the disk alarm on a disk of this size."""
     return min(DISK_BYTES_MIN, disk_bytes // DISK_PART)
 
 
 def blocked_reason(alarms: Sequence[Alarm]) -> str:
-    """The text of connection.blocked for all alarms that are on; empty when none is."""
+    """Return the text of connection.blocked for all alarms that are on; empty when none is."""
     resources = [alarm.RESOURCE for alarm in alarms if alarm.active]
     return f"low on {' & '.join(resources)}" if resources else ""

@@ -26,7 +26,7 @@ class MemoryHolder(Protocol):
         """Roughly what it takes now."""
 
     def look_weight(self) -> int:
-        """How much it costs to ask; 1 for a queue."""
+        """Return how much it costs to ask; 1 for a queue."""
 
 
 class MemoryLedger:
@@ -76,7 +76,7 @@ class MemoryLedger:
         return holder.look_weight()
 
     def largest(self, count_max: int) -> list[MemoryHolder]:
-        """Those that held something, the largest first."""
+        """Return those that held something, the largest first."""
         known = [(size, index, holder) for index, (holder, size) in enumerate(self._known.items()) if size > 0]
         known.sort(reverse=True)
         return [holder for _, _, holder in known[:count_max]]

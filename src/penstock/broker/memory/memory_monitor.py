@@ -95,7 +95,7 @@ class MemoryMonitor:
 
 
 def desired_duration(durations_s: Sequence[float], ratio: float) -> float:
-    """Seconds for which queues may hold messages in RAM, from what they report; infinite when none moves.
+    """Return seconds for which queues may hold messages in RAM, from what they report; infinite when none moves.
 
     Those that stand still report infinity and do not count, nor do those that do not page and report 0.
     """
@@ -107,7 +107,7 @@ def desired_duration(durations_s: Sequence[float], ratio: float) -> float:
 
 
 def fair_share(queue_bytes: Sequence[int], budget_bytes: int) -> int:
-    """The largest share with which all together hold no more than the budget, when each is cut to it."""
+    """Return the largest share with which all together hold no more than the budget, when each is cut to it."""
     left = budget_bytes
     waiting = len(queue_bytes)
     for size in sorted(queue_bytes):

@@ -40,7 +40,7 @@ class BadRequest(CallError):
 
 
 def find_queue(vhost: VHost, name: str) -> Queue:
-    """The queue; companions have names too, though clients cannot use them."""
+    """Return the queue; companions have names too, though clients cannot use them."""
     queue = vhost.queues.get(name)
     if queue is None:
         queue = vhost.companions.queues.get(name)
@@ -55,7 +55,7 @@ def find_queue(vhost: VHost, name: str) -> Queue:
 
 
 def find_changeable(vhost: VHost, name: str) -> Queue:
-    """A queue whose messages may be taken by hand."""
+    """Return a queue whose messages may be taken by hand."""
     queue = find_queue(vhost, name)
     if companion_kind(queue.arguments) == DEDUP:
         raise BadRequest(

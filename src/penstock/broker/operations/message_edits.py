@@ -121,7 +121,7 @@ def _not_edited(queue: Queue, seq_id: int) -> Edited:
 
 
 def _changed(envelope: Envelope, changes: Changes) -> Envelope:
-    """The message with other properties and headers. What publishers may not send is refused here too."""
+    """Return the message with other properties and headers. What publishers may not send is refused here too."""
     if not changes.properties and not changes.headers:
         return envelope
     try:
@@ -144,7 +144,7 @@ def _changed(envelope: Envelope, changes: Changes) -> Envelope:
 
 
 def header_field(name: str, value: object) -> Field:
-    """A field from what a person or a program gave."""
+    """Return a field from what a person or a program gave."""
     if isinstance(value, bool):
         return "t", value
     if isinstance(value, int):

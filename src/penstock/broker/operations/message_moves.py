@@ -149,7 +149,7 @@ def _nobody_waits(is_durable: bool) -> None:
 
 
 def checked_ids(seq_ids: Sequence[int]) -> list[int]:
-    """Each number once, in order."""
+    """Return each number once, in order."""
     chosen = sorted(set(seq_ids))
     if len(chosen) > CHOSEN_MAX:
         raise BadRequest(f"{len(chosen)} messages are chosen; choose up to {CHOSEN_MAX} at a time")
@@ -192,7 +192,7 @@ def check_target(vhost: VHost, target: Target) -> None:
 
 
 def _promised(vhost: VHost, found: Sequence[Dead], target: Target, outcome: Outcome) -> list[Dead]:
-    """Those that find a queue, and room in it; the others stay, untouched."""
+    """Return those that find a queue, and room in it; the others stay, untouched."""
     rooms = RefusalRooms(may_serve=True)
     promised: list[Dead] = []
     last: Envelope | None = None
@@ -243,7 +243,7 @@ class MoveTo(DeadLetters):
 
 
 def _routed(vhost: VHost, envelope: Envelope, target: Target) -> tuple[Envelope, list[Queue]]:
-    """The message as it goes on, and the queues that it goes to."""
+    """Return the message as it goes on, and the queues that it goes to."""
     if target.queue is not None:
         queue = vhost.queues.get(target.queue)
         return envelope, [] if queue is None else [queue]
@@ -264,7 +264,7 @@ def _routed(vhost: VHost, envelope: Envelope, target: Target) -> tuple[Envelope,
 
 
 def read_ready(queue: Queue, chosen: list[int]) -> list[Dead]:
-    """Those of the messages that are ready, or held, with what is in them."""
+    """Return those of the messages that are ready, or held, with what is in them."""
     backing = queue.backing
     found: dict[int, Entry] = {}
     for seq_id in ready_among(backing, chosen):

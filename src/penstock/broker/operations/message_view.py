@@ -73,7 +73,7 @@ def arrived_ms(queue: Queue, seq_id: int, entry: Entry) -> int | None:
 
 
 def to_json(result: Any) -> Any:
-    """The result of a call as JSON has it. Octets are a text where they are UTF-8, else {"base64": …}."""
+    """Return the result of a call as JSON has it. Octets are a text where they are UTF-8, else {"base64": …}."""
     if is_dataclass(result) and not isinstance(result, type):
         return {field.name: to_json(getattr(result, field.name)) for field in fields(result)}
     if isinstance(result, list):

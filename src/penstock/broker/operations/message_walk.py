@@ -116,7 +116,7 @@ class Walk:
         ]
 
     def _aside_before(self, index: int, stop: int | None) -> list[int]:
-        """The next numbers of messages that stand aside, before `stop`."""
+        """Return the next numbers of messages that stand aside, before `stop`."""
         page = self._aside[index : index + READ_AT_ONCE]
         return page if stop is None else [seq_id for seq_id in page if seq_id < stop]
 
@@ -131,14 +131,14 @@ class Walk:
 
 
 def read_pending(backing: BackingQueue, seq_ids: Sequence[int]) -> list[tuple[int, Entry]]:
-    """Those of the messages that are pending, in the order given."""
+    """Return those of the messages that are pending, in the order given."""
     found: list[tuple[int, Entry]] = []
     backing.ackfold(lambda seq_id, entry: found.append((seq_id, entry)), seq_ids)
     return found
 
 
 def shelved_ids(queue: Queue) -> list[int]:
-    """Numbers of what is ready and stands outside the ready messages of the backing."""
+    """Return numbers of what is ready and stands outside the ready messages of the backing."""
     selection = queue.selection
     if selection is None or selection.leaves_ready():
         return []

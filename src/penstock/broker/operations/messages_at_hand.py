@@ -44,7 +44,7 @@ def peek(
     body_bytes_max: int = BODY_BYTES_SHOWN,
     with_unacked: bool = False,
 ) -> Page:
-    """Messages from a number on. Neither order nor flags nor counters change."""
+    """Return messages from a number on. Neither order nor flags nor counters change."""
     if not 1 <= count <= LOOKS_MAX:
         raise BadRequest(f"count is {count}; ask for 1 to {LOOKS_MAX} messages at a time")
     queue = find_queue(vhost, queue_name)

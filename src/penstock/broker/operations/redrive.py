@@ -201,7 +201,7 @@ class _Sorting:
         self._redriven: Envelope | None = None
 
     def sort(self, seq_id: int, envelope: Envelope, body: bytes) -> list[_Chosen]:
-        """The message, if it goes back; else it is noted."""
+        """Return the message, if it goes back; else it is noted."""
         if envelope is not self._last:
             self._look_at(envelope)
         source = self._origin
@@ -255,7 +255,7 @@ def _seq_id_of(problem: Problem) -> int:
 
 
 def _promised(chosen: list[_Chosen], sorting: _Sorting, may_serve: bool) -> list[_Chosen]:
-    """Those that find room in their queues; what does not is not even taken."""
+    """Return those that find room in their queues; what does not is not even taken."""
     rooms = RefusalRooms(may_serve)
     accepted: list[_Chosen] = []
     for item in chosen:

@@ -51,7 +51,7 @@ def origin(envelope: Envelope) -> Origin | None:
 
 
 def redriven_envelope(envelope: Envelope) -> Envelope:
-    """The message as it goes back. Only for messages that have an origin."""
+    """Return the message as it goes back. Only for messages that have an origin."""
     headers = headers_of(envelope)
     source = _origin(headers)
     assert source is not None, "a message without an origin cannot go back"
@@ -79,7 +79,7 @@ def _origin(headers: Table) -> Origin | None:
 
 
 def _name(field: Field | None) -> str | None:
-    """A text that can be a name: UTF-8, and short."""
+    """Return a text that can be a name: UTF-8, and short."""
     value = None if field is None else field[1]
     if not isinstance(value, bytes) or len(value) > SHORT_STRING_BYTES_MAX:
         return None
@@ -90,7 +90,7 @@ def _name(field: Field | None) -> str | None:
 
 
 def _routing_keys(field: Field | None) -> list[str]:
-    """The keys; none when the first one, which becomes the message's own, is missing or too long."""
+    """Return the keys; none when the first one, which becomes the message's own, is missing or too long."""
     if field is None or not isinstance(field[1], list):
         return []
     keys = [value for _, value in field[1] if isinstance(value, bytes)]
@@ -100,6 +100,6 @@ def _routing_keys(field: Field | None) -> list[str]:
 
 
 def _redriven_count(field: Field | None) -> int:
-    """How often the message was redriven before; a client may have put anything there."""
+    """Return how often the message was redriven before; a client may have put anything there."""
     value = None if field is None else field[1]
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -57,7 +57,7 @@ class Companions:
         return self.queues.get(companion_name(kind, owner))
 
     def get(self, kind: str, owner: str, durable: bool) -> Queue:
-        """The companion; made when it is needed first."""
+        """Return the companion; made when it is needed first."""
         name = companion_name(kind, owner)
         found = self.queues.get(name)
         if found is None:

@@ -115,7 +115,7 @@ class Handovers:
         self._paused: dict[Queue, tuple[int, int]] = {}
 
     def has_room(self) -> bool:
-        """Whether more messages may be on their way."""
+        """Return whether more messages may be on their way."""
         return self.messages < self._messages_max and self.bytes < self._bytes_max
 
     def hand_over(self, source: DeadLetterSource, stretch: Sequence[Dead], errand: Errand) -> Handed:
@@ -313,7 +313,7 @@ class TargetToken(ConfirmToken):
 
 
 def _open_queues(errand: Errand, body: bytes) -> Sequence[Queue] | None:
-    """The targets that have room; None when a message has to wait for one that has none."""
+    """Return the targets that have room; None when a message has to wait for one that has none."""
     queues = errand.queues
     if errand.passes_gates:
         return None if any(queue.crashed for queue in queues) else queues
@@ -339,7 +339,7 @@ def _publish(errand: Errand, bodies: Sequence[bytes], queue: Queue, delivered: i
 
 
 def same_past(stretch: Sequence[Dead], doubtful: set[int], source: DeadLetterSource) -> list[Sequence[Dead]]:
-    """Messages that follow each other, are all doubtful or all not, and are in the same targets already."""
+    """Return messages that follow each other, are all doubtful or all not, and are in the same targets already."""
     if not doubtful:
         return [stretch]
     parts: list[Sequence[Dead]] = []
@@ -356,7 +356,7 @@ def same_past(stretch: Sequence[Dead], doubtful: set[int], source: DeadLetterSou
 
 
 def same_envelopes(dead: Sequence[Dead]) -> list[Sequence[Dead]]:
-    """Messages of one envelope that follow each other, together: they are moved as a run."""
+    """Return messages of one envelope that follow each other, together: they are moved as a run."""
     stretches: list[Sequence[Dead]] = []
     start = 0
     for index in range(1, len(dead) + 1):

@@ -59,7 +59,7 @@ class QueueBackings:
         return recoveries
 
     def is_new(self, queue_id: str, durable: bool, arguments: Table, recovery: Recovery | None) -> bool:
-        """Whether nothing is known of the queue: then its backing can be opened when its first message comes.
+        """Return whether nothing is known of the queue: then its backing can be opened when its first message comes.
 
         A durable one is prepared for that: its first publish does not find out that the disk cannot be used.
         """

@@ -18,7 +18,7 @@ class RefusalRooms:
         self._promised: dict[str, tuple[int, int]] = {}
 
     def promise(self, queue: Queue, size_bytes: int) -> bool:
-        """Whether one more message finds room; then there is as much less for the next one."""
+        """Return whether one more message finds room; then there is as much less for the next one."""
         room = self._room_of(queue)
         if room is None:
             return True

@@ -108,7 +108,7 @@ class VHost(QueueOwner):
             raise access_refused(f"cannot publish to internal exchange '{exchange_name}' in vhost '{self.name}'")
 
     def route_now(self, exchange_name: str, routing_keys: list[str], headers: Table | None) -> list[Queue]:
-        """The queues for a message that does not have to wait any more; none when the exchange is gone."""
+        """Return the queues for a message that does not have to wait any more; none when the exchange is gone."""
         if exchange_name not in self.exchanges:
             return []
         queues = self.queues
@@ -125,7 +125,7 @@ class VHost(QueueOwner):
         return self._router.gave_up
 
     def route_needs_headers(self, exchange_name: str) -> bool:
-        """Whether `route` looks at the headers, so that its answer must not be remembered by routing key."""
+        """Return whether `route` looks at the headers, so that its answer must not be remembered by routing key."""
         return self._router.needs_headers(self.exchange(exchange_name))
 
     def route_remembered(self, memory: RouteMemory) -> None:
@@ -143,7 +143,7 @@ class VHost(QueueOwner):
             memory.forget_routes()
 
     def queue(self, name: str, user_of: object, even_crashed: bool = False) -> Queue:
-        """The queue, if it exists and this connection may use it."""
+        """Return the queue, if it exists and this connection may use it."""
         found = self.queues.get(name)
         if found is None:
             raise not_found(f"no queue '{name}' in vhost '{self.name}'")
@@ -160,7 +160,7 @@ class VHost(QueueOwner):
         )
 
     def route(self, exchange_name: str, routing_keys: list[str], headers: Table | None) -> list[Queue]:
-        """The queues that a message goes to; where it has to wait, the one in which it waits."""
+        """Return the queues that a message goes to; where it has to wait, the one in which it waits."""
         exchange = self.exchange(exchange_name)
         if exchange.type_name == DELAYED_TYPE and headers is not None and delay_ms_of(headers.get(DELAY_HEADER)) > 0:
             return [self.companions.get(HELD_FOR_EXCHANGE, exchange_name, exchange.durable)]
@@ -196,7 +196,7 @@ class VHost(QueueOwner):
     def declare_server_named_queue(
         self, name: str, durable: bool, auto_delete: bool, owner: object | None, arguments: Table
     ) -> Queue:
-        """A new queue under a name of ours."""
+        """Return a new queue under a name of ours."""
         if arguments.get("x-queue-type") == ("S", b"quorum"):
             raise precondition_failed("Cannot declare a server-named queue for type rabbit_quorum_queue")
         return self._make_queue(name, durable, auto_delete, owner, arguments)
