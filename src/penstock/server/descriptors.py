@@ -51,7 +51,7 @@ def raise_descriptor_limit() -> None:
 
 
 def descriptor_limit() -> int:
-    """How many descriptors this process may have, at most as many as the broker can make use of."""
+    """Return how many descriptors this process may have, at most as many as the broker can make use of."""
     if sys.platform == "win32":
         return limits.DESCRIPTORS_WANTED
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -345,7 +345,7 @@ class Server:
             self._check_alarms()
 
     def has_room_for_partial(self, size: int) -> bool:
-        """Whether so much more content may be half-received, over all connections."""
+        """Return whether so much more content may be half-received, over all connections."""
         most = max(int(self.config.memory_bytes_max * limits.PARTIAL_SHARE), limits.PARTIAL_CONTENT_BYTES_MAX // 2)
         return self.partial_bytes + size <= most
 

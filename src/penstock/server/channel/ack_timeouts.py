@@ -62,7 +62,7 @@ class AckTimeouts(Expiring):
 
 
 def queue_timeout_ms(queue: Queue) -> int:
-    """The timeout of a queue's deliveries; 0 = none."""
+    """Return the timeout of a queue's deliveries; 0 = none."""
     field = queue.arguments.get(TIMEOUT_ARGUMENT)
     # It was checked when the queue was declared, unless an older version did that.
     if field is None or timeout_fault(field):
@@ -72,7 +72,7 @@ def queue_timeout_ms(queue: Queue) -> int:
 
 
 def consumer_timeout_ms(arguments: Table, queue: Queue) -> int:
-    """The timeout of a consumer's deliveries: its own, or else that of its queue; 0 = none."""
+    """Return the timeout of a consumer's deliveries: its own, or else that of its queue; 0 = none."""
     field = arguments.get(TIMEOUT_ARGUMENT)
     if field is None:
         return queue_timeout_ms(queue)

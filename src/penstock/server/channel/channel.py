@@ -231,7 +231,7 @@ class Channel(ReplyReceiver):
     # --- delivering ---------------------------------------------------------------------------------
 
     def take_tags(self, count: int) -> int:
-        """The first of `count` new delivery tags."""
+        """Return the first of `count` new delivery tags."""
         first = self._next_tag
         self._next_tag = first + count
         return first

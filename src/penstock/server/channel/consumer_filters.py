@@ -122,7 +122,7 @@ def _bad_list(reason: str) -> ChannelException:
 
 
 def browse_start(arguments: Table, queue: Queue) -> int:
-    """The seq_id at which a browser begins. 406 for a place that it cannot begin at."""
+    """Return the seq_id at which a browser begins. 406 for a place that it cannot begin at."""
     field = arguments.get(BROWSE_FROM_ARGUMENT, FROM_FIRST)
     if field == FROM_FIRST:
         return 0

@@ -46,7 +46,7 @@ class Prepared:
         self.takes_singly = self.has_intakes and any(queue.takes_singly for queue in queues)
 
     def living_queues(self) -> list[Queue]:
-        """The targets that have not been deleted since."""
+        """Return the targets that have not been deleted since."""
         return [queue for queue in self.queues if not queue.deleted]
 
 

@@ -70,7 +70,7 @@ class Subscription:
         self.prefetch_count = 0 if self.no_ack else prefetch_count
 
     def credit(self) -> int:
-        """How many messages it may be sent now."""
+        """Return how many messages it may be sent now."""
         credit = limits.PULL_MESSAGES_MAX
         channel = self.channel
         if channel.flow_stopped:

@@ -79,7 +79,7 @@ class Unacked:
         self._starts[bucket] = self._starts.get(bucket, 0) | 1 << first_tag % BUCKET
 
     def _start_of(self, tag: int) -> int:
-        """The first tag of the stretch that has this one; -1 when it is unknown."""
+        """Return the first tag of the stretch that has this one; -1 when it is unknown."""
         if tag in self._stretches:
             return tag
         bucket = tag // BUCKET
@@ -175,7 +175,7 @@ class Unacked:
         return min(due) if due else -1
 
     def stretch_count(self) -> int:
-        """How many stretches `lapse` looks at."""
+        """Return how many stretches `lapse` looks at."""
         return len(self._stretches)
 
     def take_all(self) -> list[Span]:

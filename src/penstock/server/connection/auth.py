@@ -23,7 +23,7 @@ def read_plain(response: bytes) -> tuple[str, bytes]:
 
 
 def read_amqplain(response: bytes) -> tuple[str, bytes]:
-    """User and password from a field table without its length."""
+    """Return user and password from a field table without its length."""
     try:
         table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0, len(response) + 4)
     except AmqpError as error:
@@ -35,7 +35,7 @@ def read_amqplain(response: bytes) -> tuple[str, bytes]:
 
 
 def read_response(mechanism: str, response: bytes) -> tuple[str, bytes]:
-    """User and password from a start-ok; raises BadResponse."""
+    """Return user and password from a start-ok; raises BadResponse."""
     if len(response) > RESPONSE_BYTES_MAX:
         raise BadResponse("response is too long")
     return read_plain(response) if mechanism == "PLAIN" else read_amqplain(response)

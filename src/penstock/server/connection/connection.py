@@ -410,7 +410,7 @@ class Connection(asyncio.Protocol):
         return self.capabilities.get(name) is True
 
     def qos_reaches_running_consumers(self) -> bool:
-        """Whether this client expects basic.qos(global=false) to change the consumers that it has already.
+        """Return whether this client expects basic.qos(global=false) to change the consumers that it has already.
 
         py-amqp's users do: kombu sends global=true, which reaches them in RabbitMQ, only to a broker that calls itself
         RabbitMQ 3. See docs/decisions/0016.

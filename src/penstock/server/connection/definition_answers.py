@@ -52,7 +52,7 @@ class DefinitionAnswers:
         log.when_durable(partial(self._durable, give))
 
     def may_be_followed(self, data: bytes, pos: int) -> bool:
-        """Whether the frame at `pos` can be handled although answers wait."""
+        """Return whether the frame at `pos` can be handled although answers wait."""
         connection = self._connection
         if connection is None or self._is_error_last or not connection.is_parsing_stopped_only_by(DEFINITIONS):
             return False

@@ -56,7 +56,7 @@ def on_frame(connection: Connection, kind: int, number: int, data: bytes, start:
 
 
 def describe(kind: int, payload: bytes) -> str:
-    """A frame in RabbitMQ's words: its type and the octets of its payload, at most sixteen."""
+    """Return a frame in RabbitMQ's words: its type and the octets of its payload, at most sixteen."""
     count = "all" if len(payload) <= 16 else "first 16"
     return f"type {kind}, {count} octets = {term_text(('x', payload[:16]))}"
 

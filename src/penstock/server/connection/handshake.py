@@ -61,7 +61,7 @@ class Handshake:
         self._due_s = 0.0
 
     def peer_of(self, transport: asyncio.Transport) -> tuple[str, bool]:
-        """Address of the peer for the log, and whether it is on this machine."""
+        """Return address of the peer for the log, and whether it is on this machine."""
         name = transport.get_extra_info("peername")
         if not isinstance(name, tuple):
             # The peer is gone already.
@@ -76,7 +76,7 @@ class Handshake:
         return address_key(str(name[0])) if isinstance(name, tuple) else "unknown"
 
     def local_of(self, transport: asyncio.Transport) -> str:
-        """Address at which the peer has reached us."""
+        """Return address at which the peer has reached us."""
         name = transport.get_extra_info("sockname")
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unknown"
 
@@ -250,7 +250,7 @@ def server_properties(connection: Connection) -> Table:
 
 
 def _negotiated(name: str, asked: int, least: int, most: int) -> int:
-    """The smaller of what both sides want; 0 leaves it to us."""
+    """Return the smaller of what both sides want; 0 leaves it to us."""
     if asked == 0:
         return most
     if asked < least:

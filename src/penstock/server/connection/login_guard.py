@@ -31,7 +31,7 @@ class LoginGuard:
         return len(self._free_s)
 
     def wait_s(self, address: str, user: str) -> float:
-        """How long a login that has come now has to wait; 0 when it can be looked at."""
+        """Return how long a login that has come now has to wait; 0 when it can be looked at."""
         now_s = self._clock.monotonic_s()
         own_s = self._free_s.get((address, user), 0.0) - now_s
         burst_s = limits.LOGIN_GUESSES_FREE * self._address_step_s()

@@ -76,7 +76,7 @@ class BrokerAnswers:
         return {"lsn": node.journal.next_lsn, "queues": queues}
 
     def messages(self, vhost_name: str, queue_name: str, from_seq: int, count: int) -> dict[str, Any]:
-        """Messages from a number on, with those that are with consumers; nothing is disturbed."""
+        """Return messages from a number on, with those that are with consumers; nothing is disturbed."""
         vhost = self._broker.vhosts.get(vhost_name)
         if vhost is None:
             raise NoSuchQueue

@@ -93,7 +93,7 @@ class QuietServer(uvicorn.Server):
 
 
 def make_server(app: Any, connections_max: int) -> QuietServer:
-    """A server for the app that has at most so many connections at a time."""
+    """Return a server for the app that has at most so many connections at a time."""
     protocol = type("LimitedProtocol", (GuardedProtocol,), {"connections_max": connections_max})
     return QuietServer(
         uvicorn.Config(

@@ -83,7 +83,7 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> None:
 
 
 def _queues_of(channel: Channel, method: methods.BasicConsume) -> list[Queue]:
-    """The queues to consume from, each once: the one that the method names, or those of x-multiqueue."""
+    """Return the queues to consume from, each once: the one that the method names, or those of x-multiqueue."""
     connection = channel.connection
     names = multiqueue_names(method.arguments)
     if names is None:
@@ -98,7 +98,7 @@ def _queues_of(channel: Channel, method: methods.BasicConsume) -> list[Queue]:
 def _consumer_of(
     subscription: Subscription, queue: Queue, acquires: bool, method: methods.BasicConsume
 ) -> QueueConsumer:
-    """The consumer at one queue: which messages it wants, from where, and how long it may keep them."""
+    """Return the consumer at one queue: which messages it wants, from where, and how long it may keep them."""
     arguments, described = method.arguments, queue.describe()
     consumer = QueueConsumer(subscription, queue, _priority(arguments, described), acquires, method.exclusive)
     if not acquires:

@@ -23,7 +23,7 @@ STATEMENT_S = 30
 
 
 def full_conninfo(url: str) -> str:
-    """The URL with what it does not say. With several hosts the one is wanted that can be written to."""
+    """Return the URL with what it does not say. With several hosts the one is wanted that can be written to."""
     try:
         given = url_options(url)
     except ValueError as error:
@@ -46,5 +46,5 @@ async def connect(conninfo: str) -> psycopg.AsyncConnection[Any]:
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an error without its line breaks."""
+    """Return the text of an error without its line breaks."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -195,7 +195,7 @@ class ServerQueueLink(PgQueueLink):
             self._run(self.receiver.tick)
 
     def needs_number(self) -> bool:
-        """Whether what is to be done is done in the name of this node's participant."""
+        """Return whether what is to be done is done in the name of this node's participant."""
         if self.participant.number:
             return True
         return bool(self.getters or self.expired or self.numbers or (self.is_asked and self.receiver.is_wanted()))

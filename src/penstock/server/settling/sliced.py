@@ -18,7 +18,7 @@ class Sliced(Settling):
 
     @abstractmethod
     def is_over(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Return whether nothing is left to be done."""
 
     @abstractmethod
     def begin(self) -> None:

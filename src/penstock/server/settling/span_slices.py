@@ -27,7 +27,7 @@ class SpanSlices:
         return self._next == len(self._spans) and not self._left
 
     def take(self) -> Span:
-        """The next span, or as much of it as is done at once."""
+        """Return the next span, or as much of it as is done at once."""
         if self._next == len(self._spans):
             self._spans = self._left[-1].take_oldest(limits.SETTLE_MESSAGES_MAX)
             self._next = 0
@@ -43,7 +43,7 @@ class SpanSlices:
         return span
 
     def queues(self) -> dict[Queue, None]:
-        """The queues of what is left, each once."""
+        """Return the queues of what is left, each once."""
         found = dict.fromkeys([run.queue for run, _, _ in self._spans[self._next :]])
         for unacked in self._left:
             found.update(unacked.queues())

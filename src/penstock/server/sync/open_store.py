@@ -51,7 +51,7 @@ def open_broker(
     spares: SpareDescriptors,
     open_files_max: int,
 ) -> Broker:
-    """A broker with everything that the folder holds. Raises StartupError; then nothing is left open."""
+    """Return a broker with everything that the folder holds. Raises StartupError; then nothing is left open."""
     clock = SystemClock()
     options = StoreOptions(
         JournalOptions(confirm_sync=config.confirm_sync),

@@ -252,5 +252,5 @@ class ThreadSyncer(Syncer):
 
 
 def process_syncer_possible() -> bool:
-    """Whether descriptors can be handed to another process here."""
+    """Return whether descriptors can be handed to another process here."""
     return sys.platform != "win32" and bool(sys.executable)

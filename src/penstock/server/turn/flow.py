@@ -63,11 +63,11 @@ class PublisherFlow:
         self._connections = connections
 
     def is_throttling(self) -> bool:
-        """Whether a publisher is throttled."""
+        """Return whether a publisher is throttled."""
         return bool(self.throttled) or bool(self._waiting_for_disk)
 
     def is_disk_behind(self) -> bool:
-        """Whether more is gathered for the disk than publishers may add to."""
+        """Return whether more is gathered for the disk than publishers may add to."""
         return self._node is not None and self._node.gathered_bytes > limits.GATHERED_BYTES_HIGH
 
     def check_disk(self) -> None:
@@ -104,7 +104,7 @@ class PublisherFlow:
                 return
 
     def _keeps_pace(self, queue: Queue) -> bool:
-        """Whether the consumers may catch up: not when they were found slow, and have not taken much since."""
+        """Return whether the consumers may catch up: not when they were found slow, and have not taken much since."""
         if not queue.consumer_count():
             return False
         slow_at = self._slow.get(queue)
