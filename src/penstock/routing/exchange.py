@@ -87,7 +87,7 @@ class Exchange(ABC):
         return True
 
     def bindings(self) -> list[Binding]:
-        """All bindings, oldest first."""
+        """Return all bindings, oldest first."""
         return list(self._bindings.values())
 
     @property
@@ -95,7 +95,7 @@ class Exchange(ABC):
         return bool(self._bindings)
 
     def exchange_targets(self) -> list[str]:
-        """Names of the exchanges that some binding of this one leads to."""
+        """Return names of the exchanges that some binding of this one leads to."""
         return list(self._targets)
 
     def validate_binding(self, binding: Binding) -> None:

@@ -35,7 +35,7 @@ PREDECLARED: Final[tuple[tuple[str, str, bool], ...]] = (
 def make_exchange(
     type_name: str, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table
 ) -> Exchange:
-    """A new exchange without bindings. An unknown type closes the connection, as in RabbitMQ."""
+    """Return a new exchange without bindings. An unknown type closes the connection, as in RabbitMQ."""
     assert name, "the default exchange is not declared"
     if type_name == "direct":
         return DirectExchange(name, durable, auto_delete, internal, arguments)
@@ -63,7 +63,7 @@ def _inner_type(arguments: Table) -> str:
 
 
 def make_predeclared() -> dict[str, Exchange]:
-    """The exchanges of a new vhost, by name."""
+    """Return the exchanges of a new vhost, by name."""
     exchanges: dict[str, Exchange] = {}
     for name, type_name, internal in PREDECLARED:
         if name:

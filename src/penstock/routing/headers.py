@@ -49,7 +49,7 @@ class HeadersPattern:
         self.destinations: Destinations = {}
 
     def index_items(self) -> list[Item]:
-        """The items under which the pattern is found."""
+        """Return the items under which the pattern is found."""
         if self.any_item:
             return list(self.items)
         for item in self.items:

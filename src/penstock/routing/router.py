@@ -33,7 +33,7 @@ class Router:
         self.gave_up = False
 
     def route(self, exchange: Exchange, routing_keys: list[str], headers: Table | None) -> list[str]:
-        """Names of the queues that a message with these routing keys goes to.
+        """Return names of the queues that a message with these routing keys goes to.
 
         `headers` may be None where `needs_headers(exchange)` is False, and is where the message has none.
         """
@@ -52,7 +52,7 @@ class Router:
         return queues
 
     def needs_headers(self, exchange: Exchange) -> bool:
-        """Whether an answer of `route` may depend on the headers; if not, it can be remembered by routing key.
+        """Return whether an answer of `route` may depend on the headers; if not, it can be remembered by routing key.
 
         That holds until a binding or an exchange of the vhost comes or goes.
         """
@@ -80,7 +80,7 @@ class Router:
     def _route_on(
         self, exchange: Exchange, found: list[Destination], routing_keys: list[str], headers: Table | None
     ) -> list[str]:
-        """The walk, when `found` has more than queues in it or nothing: it is what `exchange` matched."""
+        """Return the walk, when `found` has more than queues in it or nothing: it is what `exchange` matched."""
         queues: dict[str, None] = {}
         seen = {exchange.name}
         waiting: list[Exchange] = []

@@ -31,7 +31,7 @@ def split_words(key: str) -> list[str]:
 
 
 def normal_words(pattern: str) -> list[str]:
-    """The words of a pattern, with every run of wildcards in the order of invariant 1."""
+    """Return the words of a pattern, with every run of wildcards in the order of invariant 1."""
     words: list[str] = []
     any_words = False
     for word in split_words(pattern):
