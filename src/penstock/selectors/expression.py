@@ -37,7 +37,7 @@ class Selector:
 
 
 def compile_selector(text: str) -> Selector:
-    """The selector that the text says. Raises SelectorError with what is wrong, where, and what was expected."""
+    """Return the selector that the text says. Raises SelectorError with what is wrong, where, and what was expected."""
     parser = Parser(tokens_of(text))
     root = parser.parse()
     return Selector(text, root, frozenset(parser.names))

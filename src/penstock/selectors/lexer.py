@@ -77,7 +77,7 @@ class Lexer:
                 return found
 
     def _at(self, place: int) -> str:
-        """The character at a place; "" behind the end."""
+        """Return the character at a place; "" behind the end."""
         return self._text[place] if place < len(self._text) else ""
 
     def _next(self) -> Token:

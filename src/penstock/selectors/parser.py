@@ -99,7 +99,7 @@ class Parser:
     # --- tokens ---------------------------------------------------------------------------------------
 
     def _advance(self) -> Token:
-        """The token, and go on to the next. END is never left behind."""
+        """Return the token, and go on to the next. END is never left behind."""
         token = self._token
         if token.kind != END:
             self._place += 1
@@ -121,7 +121,7 @@ class Parser:
             raise self._unexpected(expected)
 
     def _takes_one_of(self, operators: dict[str, int]) -> int:
-        """The operator that is next, counted and taken; -1 if it is none of these."""
+        """Return the operator that is next, counted and taken; -1 if it is none of these."""
         if self._token.kind < KEYWORD or self._token.word not in operators:
             return -1
         self._count_node()

@@ -21,7 +21,7 @@ class SelectorError(ValueError):
 
 
 def shown(text: str) -> str:
-    """A piece of the selector as an error quotes it."""
+    """Return a piece of the selector as an error quotes it."""
     head = text[:SHOWN_CHARS_MAX]
     plain = "".join([char if char.isprintable() and char.isascii() else "?" for char in head])
     return plain if len(text) == len(head) else plain + "..."

@@ -42,15 +42,15 @@ class View(ABC):
 
     @abstractmethod
     def header(self, name: str) -> Value:
-        """The header of this name; None where there is none, or where it has no plain value."""
+        """Return the header of this name; None where there is none, or where it has no plain value."""
 
     @abstractmethod
     def prop(self, name: str) -> Value:
-        """The property `amqp.<name>`; None where the message has none."""
+        """Return the property `amqp.<name>`; None where the message has none."""
 
 
 def known(value: Value) -> Value:
-    """The value, or None for a NaN, which is equal to nothing and would make NOT lie."""
+    """Return the value, or None for a NaN, which is equal to nothing and would make NOT lie."""
     if isinstance(value, float) and value != value:
         return None
     return value
@@ -107,7 +107,7 @@ def opposite(truth: Truth) -> Truth:
 
 
 def calculate(operator: int, left: Value, right: Value) -> Value:
-    """The result of an arithmetic operator; None if there is none, or if it is out of bounds."""
+    """Return the result of an arithmetic operator; None if there is none, or if it is out of bounds."""
     if isinstance(left, bool) or isinstance(right, bool):
         return None
     if isinstance(left, int):
