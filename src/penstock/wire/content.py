@@ -89,7 +89,7 @@ def read_content(exchange: str, routing_key: str, raw: bytes) -> ContentInfo:
 
 
 def strip_bcc(properties: Properties) -> bytes:
-    """The properties without the BCC header: no receiver may see it."""
+    """Return the properties without the BCC header: no receiver may see it."""
     assert properties.headers is not None
     kept = properties.headers.copy()
     kept.pop("BCC", None)
@@ -98,7 +98,7 @@ def strip_bcc(properties: Properties) -> bytes:
 
 
 def replace_reply_to(raw: bytes, reply_to: str) -> bytes:
-    """The properties with another reply-to, as direct reply-to needs it."""
+    """Return the properties with another reply-to, as direct reply-to needs it."""
     properties = decode_properties(raw)
     properties.reply_to = reply_to
     return encode_properties(properties)

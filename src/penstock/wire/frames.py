@@ -42,7 +42,7 @@ def method_frame(channel: int, payload: bytes) -> bytes:
 
 
 def header_frame(channel: int, body_size: int, properties: bytes) -> bytes:
-    """The content header frame of a message with a body of so many bytes."""
+    """Return the content header frame of a message with a body of so many bytes."""
     return frame(HEADER, channel, CONTENT_HEADER_START + body_size.to_bytes(8, "big") + properties)
 
 
@@ -57,7 +57,7 @@ def content_frames(channel: int, properties: bytes, body: bytes, frame_bytes_max
 
 
 def content_pieces(channel: int, properties: bytes, body: bytes, frame_bytes_max: int) -> list[Piece]:
-    """The same in pieces. The body is not copied."""
+    """Return the same in pieces. The body is not copied."""
     size = len(body) - 1
     head = header_frame(channel, size, properties)
     if size == 0:
@@ -68,7 +68,7 @@ def content_pieces(channel: int, properties: bytes, body: bytes, frame_bytes_max
 
 
 def body_pieces(channel: int, body: bytes, frame_bytes_max: int) -> list[Piece]:
-    """The body frames of a body that does not fit into one, in pieces. The body itself is not copied."""
+    """Return the body frames of a body that does not fit into one, in pieces. The body itself is not copied."""
     size = len(body) - 1
     step = frame_bytes_max - limits.FRAME_OVERHEAD_BYTES
     pieces: list[Piece] = []

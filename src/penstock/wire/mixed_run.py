@@ -110,7 +110,7 @@ def scan_mixed(route: MixedRoute, data: bytes, pos: int, entries: list[Entry]) -
 
 
 def plain_envelope(route: MixedRoute, raw: bytes) -> Envelope | None:
-    """The envelope of a message with plain properties; None when they are not plain, or not valid."""
+    """Return the envelope of a message with plain properties; None when they are not plain, or not valid."""
     marks = route.shapes.look(raw)
     if marks < 0:
         return None

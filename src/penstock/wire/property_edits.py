@@ -104,7 +104,7 @@ class HeaderReader:
 def with_properties(
     envelope: Envelope, properties: Properties, exchange: str | None = None, routing_key: str | None = None
 ) -> Envelope:
-    """The message with these properties in place of its own, and on another route if one is given.
+    """Return the message with these properties in place of its own, and on another route if one is given.
 
     The expiration may have been taken off; it may not be another one, since judging it is the channel's business.
     ConnectionException when the headers are larger than a table may be; ValueError when a text is too long.
@@ -129,7 +129,7 @@ def with_headers(
     routing_key: str | None = None,
     drop_expiration: bool = False,
 ) -> Envelope:
-    """The message with these headers in place of its own, and on another route if one is given.
+    """Return the message with these headers in place of its own, and on another route if one is given.
 
     An empty table stays in the properties as one: RabbitMQ tells it from no headers too.
     """
@@ -141,14 +141,14 @@ def with_headers(
 
 
 def with_header(envelope: Envelope, name: str, field: Field) -> Envelope:
-    """The message with this header: in the place of the old one of that name, or behind all others."""
+    """Return the message with this header: in the place of the old one of that name, or behind all others."""
     headers = headers_of(envelope)
     headers[name] = field
     return with_headers(envelope, headers)
 
 
 def without_headers(envelope: Envelope, names: Sequence[str]) -> Envelope:
-    """The message without these headers; the envelope itself when it has none of them."""
+    """Return the message without these headers; the envelope itself when it has none of them."""
     headers = headers_of(envelope)
     found = [name for name in names if name in headers]
     if not found:

@@ -63,7 +63,7 @@ _DATETIME_S_MAX: Final = 253_402_300_799
 
 
 def decode_table(data: bytes, pos: int, end: int) -> tuple[Table, int]:
-    """The table whose length octets are at pos, and the position behind it."""
+    """Return the table whose length octets are at pos, and the position behind it."""
     assert end <= len(data)
     root: Table = {}
     stop = _container_end(data, pos, end)
@@ -115,7 +115,7 @@ def decode_table(data: bytes, pos: int, end: int) -> tuple[Table, int]:
 
 
 def skip_table(data: bytes, pos: int, end: int, spans: list[Span] | None) -> int:
-    """The position behind the table whose length octets are at pos, if the decoder would accept it; else -1.
+    """Return the position behind the table whose length octets are at pos, if the decoder would accept it; else -1.
 
     Also -1 when the table itself has a field CC or BCC, which routing needs. Nothing is made of the fields: nobody
     looks at those of a message that only passes through. Where their values are is added to the spans.
@@ -171,7 +171,7 @@ def skip_table(data: bytes, pos: int, end: int, spans: list[Span] | None) -> int
 
 
 def _is_name(name: bytes, is_outermost: bool) -> bool:
-    """Whether a field may be called so without concerning the broker. Names that may be are remembered."""
+    """Return whether a field may be called so without concerning the broker. Names that may be are remembered."""
     if name == b"CC" or name == b"BCC":
         return not is_outermost
     try:
@@ -200,7 +200,7 @@ def _text(raw: bytes) -> str:
 
 
 def _decode_simple(code: str, data: bytes, pos: int, stop: int) -> tuple[Field, int]:
-    """A field that holds no others, and the position behind it."""
+    """Return a field that holds no others, and the position behind it."""
     if code == "S" or code == "x":
         start = pos + 4
         pos = start + int.from_bytes(data[pos:start], "big")
@@ -229,7 +229,7 @@ def _decode_simple(code: str, data: bytes, pos: int, stop: int) -> tuple[Field, 
 
 
 def encode_table(table: Table) -> bytes:
-    """The table with its length octets."""
+    """Return the table with its length octets."""
     if not table:
         return b"\0\0\0\0"
     out = bytearray(4)
@@ -282,7 +282,7 @@ def _array_entries(array: list[Field]) -> Iterator[tuple[str | None, Field]]:
 
 
 def _encode_simple(code: str, value: FieldValue) -> bytes:
-    """The octets behind the type code of a field that holds no others."""
+    """Return the octets behind the type code of a field that holds no others."""
     if code == "S" or code == "x":
         assert isinstance(value, bytes)
         return encode_longstr(value)
@@ -302,7 +302,7 @@ def _encode_simple(code: str, value: FieldValue) -> bytes:
 
 
 def table_from_python(values: dict[str, object]) -> Table:
-    """A table from plain values; TypeError or ValueError for what has no AMQP type or does not fit.
+    """Return a table from plain values; TypeError or ValueError for what has no AMQP type or does not fit.
 
     str becomes `S`, bool `t`, int `I` or `l` by its size, float `d`, Decimal `D`, bytes `x`, datetime `T` (UTC
     when it has no zone), None `V`, list `A`, dict `F`.
@@ -358,7 +358,7 @@ def _seconds(moment: datetime) -> int:
 
 
 def _scaled(number: Decimal) -> tuple[int, int]:
-    """The decimal as number of decimal places and integer."""
+    """Return the decimal as number of decimal places and integer."""
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int):
         raise ValueError(f"{number} is not a finite number")
