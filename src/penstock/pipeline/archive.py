@@ -126,7 +126,7 @@ def ended(query: StreamingQuery) -> bool:
 
 
 def reason_in(text: str) -> str:
-    """The line of a long report that says what to do: the error of our own, else the first one."""
+    """Return the line of a long report that says what to do: the error of our own, else the first one."""
     ours = re.findall(r"^penstock\.[\w.]+: (.+)$", text, re.MULTILINE)
     return str(ours[-1] if ours else text.strip().splitlines()[0])[:REASON_MAX]
 
@@ -136,7 +136,7 @@ def checkpoint_of(lake: Lake) -> Path:
 
 
 def progress_of(lake: Lake) -> dict[str, Any] | None:
-    """The last progress of the job, whether it runs or not; None when it never ran."""
+    """Return the last progress of the job, whether it runs or not; None when it never ran."""
     found = durable.read_json(_progress_file(lake))
     return found if isinstance(found, dict) else None
 
@@ -236,7 +236,7 @@ def _offset_lsn(checkpoint: Path, batch: int) -> int:
 
 
 def last_batch(checkpoint: Path, notes: str = "commits") -> int:
-    """The last batch that Spark has noted as done, or with "offsets" as begun; -1 for none."""
+    """Return the last batch that Spark has noted as done, or with "offsets" as begun; -1 for none."""
     folder = checkpoint / notes
     if not folder.is_dir():
         return -1
@@ -269,7 +269,7 @@ class Watch:
         self._begun_batch = self._seen_batch = last_batch(checkpoint_of(lake))
 
     def has_moved(self) -> bool:
-        """Whether a batch was finished since the last look."""
+        """Return whether a batch was finished since the last look."""
         batch = last_batch(checkpoint_of(self._lake))
         moved = batch > self._seen_batch
         self._seen_batch = batch
@@ -296,7 +296,7 @@ class Watch:
         return told
 
     def _lsn(self) -> int:
-        """Up to where the lake has everything."""
+        """Return up to where the lake has everything."""
         done = committed_lsn(checkpoint_of(self._lake))
         return starting_lsn(self._log, self._lake) if done is None else done
 

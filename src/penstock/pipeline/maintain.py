@@ -121,7 +121,7 @@ def compact(table: LakeTable, options: MaintainOptions, expired: Sequence[TableF
 
 
 def refined_lsn(lake: Lake) -> int | None:
-    """How far `refine` is; None when it never ran."""
+    """Return how far `refine` is; None when it never ran."""
     state = refine_state(lake)
     return None if state is None else int(state["lsn"])
 

@@ -92,7 +92,7 @@ def run(spark: SparkSession, options: RunOptions, say: Callable[[str], None], st
 
 
 def refine_and_report(spark: SparkSession, lake: Lake, options: RunOptions, say: Callable[[str], None]) -> bool:
-    """Whether it was done; if not, it was told why."""
+    """Return whether it was done; if not, it was told why."""
     out = Path(options.report).absolute() if options.report is not None else lake.path / "report.html"
     try:
         result = refine(spark, lake)

@@ -62,7 +62,7 @@ def spark_session(
     config: Mapping[str, str] | None = None,
     quiet: bool = True,
 ) -> SparkSession:
-    """The process's session, made when there is none. `master` None leaves it to spark-submit and its files.
+    """Return the process's session, made when there is none. `master` None leaves it to spark-submit and its files.
 
     StartupError when Spark or a Java for it is not installed. Sets JAVA_HOME and PYSPARK_PYTHON in this process.
     """
@@ -129,7 +129,7 @@ def prepare_environment(master: str | None) -> None:
 
 
 def is_local(master: str | None) -> bool:
-    """Whether workers are children of this process's JVM, on the same files."""
+    """Return whether workers are children of this process's JVM, on the same files."""
     return master is not None and re.fullmatch(r"local(\[.*\])?", master) is not None
 
 

@@ -39,7 +39,7 @@ exec {python} "$@"
 
 
 def worker_python() -> str:
-    """The program that Spark starts as Python."""
+    """Return the program that Spark starts as Python."""
     archives = installed_archives()
     if archives is None or os.name != "posix":
         return sys.executable

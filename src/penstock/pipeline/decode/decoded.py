@@ -159,7 +159,7 @@ class FewFacts:
 
 
 def _used_entries(rows: Rows, count: int) -> Ints:
-    """The entries, of `count`, whose properties are those of a published row."""
+    """Return the entries, of `count`, whose properties are those of a published row."""
     is_used = np.zeros(count, dtype=np.bool_)
     published = rows.published
     shared = (rows.flags & SHARED_PROPS) != 0

@@ -46,7 +46,7 @@ PROBLEM: Final = "problem"
 def read_range(
     log: Log, part: LogRange, request: Request, index: SegmentIndex | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in batches of about `request.batch_rows`.
+    """Return the rows of a range, in batches of about `request.batch_rows`.
 
     The planner of the range has the index of its segment already, and can send it along: a log in another process
     would have to make it again, by a walk through the whole segment.
@@ -155,7 +155,7 @@ def _heap_bytes(request: Request) -> HeapBytes:
 
 
 def _unreadable(damage: Damage, request: Request) -> pa.RecordBatch:
-    """The row that stands for what is lost."""
+    """Return the row that stands for what is lost."""
     values: dict[str, object] = {
         "lsn": damage.first_lsn,
         "time": damage.time_us,

@@ -111,7 +111,7 @@ def _cut(
     target_bytes: int,
     request: Request,
 ) -> list[LogRange]:
-    """The ranges of one segment, whose LSNs end in front of `next_lsn`."""
+    """Return the ranges of one segment, whose LSNs end in front of `next_lsn`."""
     if not _names_a_queue(index, request):
         return []
     marks = marks_of(index, segment.begun_us)
@@ -133,7 +133,7 @@ def _cut(
 
 
 def marks_of(index: SegmentIndex, begun_us: int) -> list[Mark]:
-    """The marks, the first of which has the segment's first LSN even if its first batches are unreadable."""
+    """Return the marks, the first of which has the segment's first LSN even if its first batches are unreadable."""
     marks = list(index.marks)
     if not marks or marks[0].lsn > index.first_lsn:
         marks.insert(0, Mark(FIRST_BATCH_AT, index.first_lsn, begun_us, begun_us))
@@ -147,7 +147,7 @@ def _names_a_queue(index: SegmentIndex, request: Request) -> bool:
 
 
 def is_wanted(name: dict[str, object], request: Request) -> bool:
-    """Whether the filters let a queue pass."""
+    """Return whether the filters let a queue pass."""
     if request.vhost is not None and name.get("vhost") != request.vhost:
         return False
     return request.queues is None or name.get("queue") in request.queues
@@ -177,7 +177,7 @@ def lsn_at_time(log: Log, us: int) -> int:
 
 
 def bytes_until(log: Log, from_lsn: int, max_bytes: int) -> int:
-    """An LSN behind `from_lsn`, where a batch ends, with at most about `max_bytes` of the log between the two.
+    """Return an LSN behind `from_lsn`, where a batch ends, with at most about `max_bytes` of the log between the two.
 
     At least one batch, however large it is; the end of the log when there is less.
     """
@@ -207,7 +207,7 @@ def _bytes_until(log: Log, from_lsn: int, max_bytes: int) -> int:
 
 
 def _stretches(index: SegmentIndex, marks: list[Mark]) -> list[tuple[Mark, int, int]]:
-    """Each mark with the position and the LSN of the next one."""
+    """Return each mark with the position and the LSN of the next one."""
     ends = [(mark.pos, mark.lsn) for mark in marks[1:]]
     # An empty mapping of marks has no end either.
     ends += [(max(index.end_pos, FIRST_BATCH_AT), index.next_lsn)] if marks else []
@@ -215,7 +215,7 @@ def _stretches(index: SegmentIndex, marks: list[Mark]) -> list[tuple[Mark, int, 
 
 
 def _headers(log: Log, segment: int, from_pos: int, to_pos: int) -> list[BatchHeader]:
-    """The batches with events between two marks, as far as they can be followed."""
+    """Return the batches with events between two marks, as far as they can be followed."""
     data = log.read(segment, from_pos, to_pos - from_pos)
     found = []
     pos = from_pos

@@ -64,7 +64,7 @@ class Request:
         return pa.schema([whole.field(name) for name in self.names])
 
     def wants(self, *names: str) -> bool:
-        """Whether one of these columns is asked for."""
+        """Return whether one of these columns is asked for."""
         return any(name in self.names for name in names)
 
     @property

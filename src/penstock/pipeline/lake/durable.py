@@ -67,7 +67,7 @@ def create_json(path: Path, value: Any) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """The value of the file; None when there is no such file. LakeError when it is no JSON."""
+    """Return the value of the file; None when there is no such file. LakeError when it is no JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

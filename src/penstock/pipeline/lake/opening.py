@@ -26,7 +26,7 @@ _VERSION: Final = 1
 
 
 def lake_folder(path: str | Path) -> Path:
-    """The folder that is meant, wherever a process runs. LakeError for an address."""
+    """Return the folder that is meant, wherever a process runs. LakeError for an address."""
     if "://" in str(path):
         raise LakeError(f"a lake is a folder, not {path}: mount the storage, and give the path")
     return Path(path).absolute()
@@ -95,7 +95,7 @@ class Lake:
 
 
 def open_lake(path: str | Path) -> Lake:
-    """A lake that is there: only `archive` makes one."""
+    """Return a lake that is there: only `archive` makes one."""
     if not (lake_folder(path) / "_penstock" / "lake.json").is_file():
         raise LakeError(f"{path} is no lake: `penstock pipeline archive` makes one")
     return Lake(path)

@@ -108,7 +108,7 @@ class ParquetTable(LakeTable):
         return self._manifest()
 
     def _settled(self) -> dict[str, Any]:
-        """The manifest, after whatever a crash had left was finished."""
+        """Return the manifest, after whatever a crash had left was finished."""
         if not (self._own / "intent.json").exists():
             return self._manifest()
         with self._locked():

@@ -49,5 +49,5 @@ def read_table(
 
 
 def largest(table: LakeTable, column: str) -> Any:
-    """The largest value of a column with statistics, without reading rows; None when no file knows one."""
+    """Return the largest value of a column with statistics, without reading rows; None when no file knows one."""
     return max((file.maximums[column] for file in table.files() if column in file.maximums), default=None)

@@ -115,7 +115,7 @@ def events_in(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 
 def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Rows without a problem, and rows with one."""
+    """Return rows without a problem, and rows with one."""
     place = batch.schema.get_field_index("problem")
     if place < 0 or batch.column(place).null_count == batch.num_rows:
         return batch, batch.slice(0, 0)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 
 def as_statistic(value: Any) -> Any:
-    """The form in which values are kept and compared. A time without a zone is in UTC."""
+    """Return the form in which values are kept and compared. A time without a zone is in UTC."""
     if not isinstance(value, datetime):
         return value
     at = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -24,7 +24,7 @@ def as_statistic(value: Any) -> Any:
 
 
 def has_statistics(field_type: pa.DataType) -> bool:
-    """Whether the column has an order that is worth keeping."""
+    """Return whether the column has an order that is worth keeping."""
     return bool(pa.types.is_integer(field_type) or pa.types.is_timestamp(field_type))
 
 
@@ -51,7 +51,7 @@ def may_hold(
     at_least: Mapping[str, Any],
     below: Mapping[str, Any],
 ) -> bool:
-    """Whether a file may have a row with `at_least` <= column < `below`. What is not known may be anything."""
+    """Return whether a file may have a row with `at_least` <= column < `below`. What is not known may be anything."""
     too_low = any(column in maximums and maximums[column] < as_statistic(limit) for column, limit in at_least.items())
     too_high = any(column in minimums and minimums[column] >= as_statistic(limit) for column, limit in below.items())
     return not too_low and not too_high

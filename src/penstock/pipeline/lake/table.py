@@ -82,22 +82,22 @@ class LakeTable(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether anything was ever written."""
+        """Return whether anything was ever written."""
 
     @abstractmethod
     def version_of(self, application: str) -> int:
-        """The last version that the application has written; -1 for none."""
+        """Return the last version that the application has written; -1 for none."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """The files now."""
+        """Return the files now."""
 
     @abstractmethod
     def _commit(self, change: Change) -> bool:
         """Make the change, in one transaction; False when the application's version was written before."""
 
     def files(self) -> list[TableFile]:
-        """The files that make up the table now."""
+        """Return the files that make up the table now."""
         return list(self.snapshot().files)
 
     def append(self, files: Sequence[NewFile], application: str, version: int) -> bool:
@@ -158,7 +158,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def unused(self, older_than_hours: float) -> list[Path]:
-        """Files that belong to no version that could still be read, and have not since so long."""
+        """Return files that belong to no version that could still be read, and have not since so long."""
 
     def _schema_of(self, files: Sequence[TableFile]) -> pa.Schema:
         """Of the table; without one, that of the newest of its files."""
@@ -176,12 +176,12 @@ class LakeTable(ABC):
                 raise LakeError(f"{file.path} is not in {self.folder}: it was vacuumed, or committed before")
 
     def _old_pending(self, older_than_hours: float) -> list[Path]:
-        """Files of tasks that failed or were killed."""
+        """Return files of tasks that failed or were killed."""
         return older_files(self._folder / PENDING, older_than_hours)
 
 
 def groups_to_compact(files: Sequence[TableFile], target_bytes: int) -> list[list[TableFile]]:
-    """Neighbours that are small, in groups of about the target; a file that stays alone is in no group.
+    """Return neighbours that are small, in groups of about the target; a file that stays alone is in no group.
 
     Neighbours by position, or else by time: so the files that come out are as easy to prune as before.
     """
@@ -201,7 +201,7 @@ def groups_to_compact(files: Sequence[TableFile], target_bytes: int) -> list[lis
 
 
 def older_files(folder: Path, older_than_hours: float) -> list[Path]:
-    """The files of a folder that were last written, or moved there, so long ago."""
+    """Return the files of a folder that were last written, or moved there, so long ago."""
     if not folder.is_dir():
         return []
     limit = time.time() - older_than_hours * 3600

@@ -71,7 +71,7 @@ class PendingRows:
             self.finish()
 
     def finish(self) -> list[NewFile]:
-        """The files, on disk, of all rows so far."""
+        """Return the files, on disk, of all rows so far."""
         if self._current is not None:
             self._made.append(self._current.finish())
             self._current = None
@@ -79,7 +79,7 @@ class PendingRows:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the columns of the schema, in its order; a column that it lacks is null."""
+    """Return the batch with the columns of the schema, in its order; a column that it lacks is null."""
     if batch.schema.equals(schema):
         return batch
     columns = []

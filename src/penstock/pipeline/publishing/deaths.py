@@ -148,7 +148,7 @@ def deaths_of(options: TriageOptions) -> Selection:
 
 
 def group_id(row: Row, header: str | None) -> str:
-    """The same for the same kind of death, in each run."""
+    """Return the same for the same kind of death, in each run."""
     text = json.dumps([header, *[row[key] for key in KEYS]])
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 

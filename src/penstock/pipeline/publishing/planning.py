@@ -104,14 +104,14 @@ def _refuse_copies(rows: DataFrame) -> None:
 
 
 def is_whole() -> Column:
-    """Whether a row can be published again."""
+    """Return whether a row can be published again."""
     from pyspark.sql import functions as f
 
     return f.col("body").isNotNull() & f.col("problem").isNull()
 
 
 def skipped_messages(rows: DataFrame) -> list[Skipped]:
-    """The first of those that cannot be published again."""
+    """Return the first of those that cannot be published again."""
     from pyspark.sql import functions as f
 
     why = f.coalesce("problem", f.lit("its body had left the disk")).alias("why")
@@ -128,7 +128,7 @@ def skipped_by_queue(rows: DataFrame) -> dict[str, int]:
 
 
 def sample_of(rows: DataFrame, count: int = SAMPLE_ROWS) -> list[dict[str, Any]]:
-    """The first messages, in words that can be shown anywhere."""
+    """Return the first messages, in words that can be shown anywhere."""
     from pyspark.sql import functions as f
 
     columns = ("lsn", "time", "queue", "exchange", "routing_key", "message_id", "content_type", "size")
@@ -140,13 +140,13 @@ def sample_of(rows: DataFrame, count: int = SAMPLE_ROWS) -> list[dict[str, Any]]
 
 
 def shown(value: object) -> str:
-    """A value as one line without control characters."""
+    """Return a value as one line without control characters."""
     text = "" if value is None else str(value)
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def preview(start: bytes | bytearray | None, size: int | None) -> str:
-    """The beginning of a body, escaped; dots when there is more of it."""
+    """Return the beginning of a body, escaped; dots when there is more of it."""
     if start is None:
         return "(gone)"
     text = bytes(start[:PREVIEW_BYTES]).decode("utf-8", "backslashreplace")

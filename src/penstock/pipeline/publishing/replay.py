@@ -202,7 +202,7 @@ class Replay:
             self._note_skipped(rows)
 
     def _failure(self, error: Exception) -> Exception:
-        """The sink's words out of the many that Spark puts around them; anything else as it is."""
+        """Return the sink's words out of the many that Spark puts around them; anything else as it is."""
         words = SINK_WORDS.search(str(error))
         if words is None:
             return error

@@ -86,7 +86,7 @@ def replay_key(name: str, lsn: int) -> str:
 
 
 def replayed_properties(raw: bytes | None, name: str, lsn: int, queue: str | None, user: str) -> bytes:
-    """The properties of the message as it is published again."""
+    """Return the properties of the message as it is published again."""
     properties: Properties = decode_properties(raw or NO_PROPERTIES)
     headers = {} if properties.headers is None else properties.headers
     headers = {header: field for header, field in headers.items() if header not in TAKEN_OFF}

@@ -176,7 +176,7 @@ def narrowed(rows: DataFrame, selection: Selection) -> DataFrame:
 
 
 def without_header(rows: DataFrame, name: str, value: str) -> DataFrame:
-    """Rows whose header is not this: what a replay itself has published is not replayed by its next run."""
+    """Return rows whose header is not this: what a replay itself has published is not replayed by its next run."""
     from pyspark.sql import functions as f
 
     return rows.where(~f.col("headers").getItem(name).eqNullSafe(f.lit(value)))

@@ -26,7 +26,7 @@ HELD: Final = ("queue_no", "vhost", "queue", "messages", "bytes")
 
 
 def held(runs: DataFrame, before: DataFrame | None = None) -> DataFrame:
-    """Messages and bytes that each queue holds after these runs.
+    """Return messages and bytes that each queue holds after these runs.
 
     `before`: what was there before the first of them, as (queue_no, seq, size), one row for each message; None when the
     runs begin with the log.
@@ -73,7 +73,7 @@ def held(runs: DataFrame, before: DataFrame | None = None) -> DataFrame:
 
 
 def exactly(events: DataFrame, before: DataFrame | None = None) -> DataFrame:
-    """The same as `held`, message by message; without the names of the queues. `before` as there."""
+    """Return the same as `held`, message by message; without the names of the queues. `before` as there."""
     from pyspark.sql import functions as sf
 
     facts = events.where(sf.col("kind").isin("published", DELETED, *GONE)).select("queue_no", "seq", "kind", "size")
@@ -99,7 +99,7 @@ def exactly(events: DataFrame, before: DataFrame | None = None) -> DataFrame:
 
 
 def signed(column: str, plus: Column, minus: Column) -> Column:
-    """The sum of a column, with the sign of what the row does."""
+    """Return the sum of a column, with the sign of what the row does."""
     from pyspark.sql import functions as sf
 
     value = sf.coalesce(sf.col(column), sf.lit(0)).cast("long")

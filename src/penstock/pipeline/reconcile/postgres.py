@@ -21,7 +21,7 @@ COUNTERS: Final = ("ready_count", "reserved_count", "scheduled_count", "buried_c
 
 
 def recount(url: str, schema: str = "penstock") -> Reconciliation:
-    """Every counter of every queue, compared with its rows."""
+    """Return every counter of every queue, compared with its rows."""
     from psycopg import IsolationLevel, sql
 
     statement = sql.SQL(Path(__file__).with_name("recount.sql").read_text()).format(schema=sql.Identifier(schema))

@@ -84,7 +84,7 @@ def note_file(lake: Lake) -> Path:
 
 
 def with_broker(make_spark: Callable[[], SparkSession], options: ReconcileOptions) -> Reconciliation:
-    """The broker's counters, and the fold of its log."""
+    """Return the broker's counters, and the fold of its log."""
     assert options.source is not None
     with closing(open_log(options.source, options.user)) as log:
         if not isinstance(log, HttpLog):
@@ -144,7 +144,7 @@ def beginning(state: LogState, lake: str | None, lsn: int) -> tuple[int, list[st
 def view(
     spark: SparkSession, options: ReconcileOptions, name: str, start: int, end: int, columns: str | None = None
 ) -> DataFrame:
-    """The events [start, end) of the log."""
+    """Return the events [start, end) of the log."""
     given = {
         "source": options.source,
         "view": name,
@@ -160,7 +160,7 @@ def view(
 
 
 def suspects(reported: Sequence[dict[str, Any]], counted: Counted) -> list[int]:
-    """Numbers of the queues of which the sums are not what is reported."""
+    """Return numbers of the queues of which the sums are not what is reported."""
     told = {queue["queue_no"]: (queue["persistent_count"], queue["persistent_bytes"]) for queue in reported}
     return [number for number in {*told, *counted} if told.get(number, (0, 0)) != held_by(counted.get(number))]
 
@@ -174,12 +174,12 @@ def recount_exactly(counted: Counted, numbers: Sequence[int], events: DataFrame,
 
 
 def held_by(row: dict[str, Any] | None) -> tuple[int, int]:
-    """Messages and bytes."""
+    """Return messages and bytes."""
     return (0, 0) if row is None else (row["messages"], row["bytes"])
 
 
 def compared(lsn: int, reported: Sequence[dict[str, Any]], counted: Counted) -> Reconciliation:
-    """The broker's queues beside those of the log."""
+    """Return the broker's queues beside those of the log."""
     differences: list[Difference] = []
     for queue in reported:
         messages, size = held_by(counted.get(queue["queue_no"]))

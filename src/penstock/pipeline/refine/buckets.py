@@ -16,7 +16,7 @@ BELOW_ONE: Final = -1
 
 
 def merged(histograms: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """The histogram of all durations together."""
+    """Return the histogram of all durations together."""
     total: dict[int, int] = {}
     for histogram in histograms:
         for bucket, count in histogram.items():
@@ -39,5 +39,5 @@ def quantiles(histogram: Mapping[int, int], ranks: Sequence[float]) -> list[floa
 
 
 def middle(bucket: int) -> float:
-    """The duration, µs, that stands for all in a bucket."""
+    """Return the duration, µs, that stands for all in a bucket."""
     return 0.0 if bucket <= BELOW_ONE else 2.0 ** ((bucket + 0.5) / PER_DOUBLING)

@@ -40,7 +40,7 @@ _PARTS: Final = (*GROUP, *_ADDED, "wait_sketch", "service_sketch", "consumers_sk
 
 
 def fold_minutes(events: DataFrame, lives: DataFrame, before: DataFrame | None, open_lives: DataFrame) -> DataFrame:
-    """Rows of MINUTES: of every minute that the events touch, and of all in `before`.
+    """Return rows of MINUTES: of every minute that the events touch, and of all in `before`.
 
     `events` and `lives` are those of the same range: lives by the LSN of their ending. `before` is gold from the first
     minute of that range on, as it was, and `open_lives` is what is open at the range's end.
@@ -59,7 +59,7 @@ def fold_minutes(events: DataFrame, lives: DataFrame, before: DataFrame | None, 
 
 
 def minute_of(time: str) -> Column:
-    """The minute that a time is in; the same in every time zone."""
+    """Return the minute that a time is in; the same in every time zone."""
     us = sql.unix_micros(sql.col(time))
     return sql.timestamp_micros(us - sql.pmod(us, sql.lit(MINUTE_US)))
 
@@ -113,7 +113,7 @@ def _durations() -> list[Column]:
 
 
 def _maps_of_lives(lives: DataFrame) -> DataFrame:
-    """The same lives as histograms: a row for each queue and minute with maps alone."""
+    """Return the same lives as histograms: a row for each queue and minute with maps alone."""
     entries = sql.array(
         *(sql.struct(sql.lit(f"{name}_buckets").alias("map"), _bucket(f"{name}_us").alias("key")) for name in SPREADS),
         sql.struct(sql.lit("dead_letter_causes").alias("map"), sql.col("cause").alias("key")),

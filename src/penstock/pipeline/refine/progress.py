@@ -65,7 +65,7 @@ def refined(lake: Lake) -> Refined:
 
 
 def planned(lake: Lake) -> Planned | None:
-    """The version that was begun last; it may be done."""
+    """Return the version that was begun last; it may be done."""
     found = _read(folder_of(lake) / "refine.next.json")
     return None if found is None else Planned(**found)
 
@@ -96,12 +96,12 @@ def keep_open_lives(lake: Lake, version: int, files: Sequence[NewFile]) -> tuple
 
 
 def open_life_files(lake: Lake, done: Refined) -> list[str]:
-    """Paths of the files of open lives."""
+    """Return paths of the files of open lives."""
     return [str(folder_of(lake) / done.open / name) for name in done.files]
 
 
 def count_open(lake: Lake, done: Refined) -> int:
-    """How many lives are open."""
+    """Return how many lives are open."""
     return sum(pq.read_metadata(path).num_rows for path in open_life_files(lake, done))
 
 

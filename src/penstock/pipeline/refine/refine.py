@@ -77,7 +77,7 @@ def refine(
 
 
 def next_step(lake: Lake, done: progress.Refined, end: int, max_events: int) -> progress.Planned | None:
-    """The range that comes next: the one that was begun, or a new one; None when there is nothing more."""
+    """Return the range that comes next: the one that was begun, or a new one; None when there is nothing more."""
     begun = progress.planned(lake)
     if begun is not None and begun.version == done.version + 1:
         # Tables may have it already, so it cannot be another one.

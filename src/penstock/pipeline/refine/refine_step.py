@@ -71,7 +71,7 @@ def run_step(spark: SparkSession, lake: Lake, done: progress.Refined, step: prog
 
 
 def read_events(spark: SparkSession, lake: Lake, step: progress.Planned) -> DataFrame:
-    """The events of the range, from both tables."""
+    """Return the events of the range, from both tables."""
     columns = list(dict.fromkeys([*lives.EVENT_COLUMNS, *minutes.EVENT_COLUMNS]))
     at_least, below = {"lsn": step.lsn}, {"lsn": step.to}
     whole = read_table(spark, lake.table("bronze"), EVENTS, columns, at_least, below)

@@ -67,7 +67,7 @@ class Span:
 
 
 def read_span(lake: Lake, minutes: int | None, queues: Sequence[str] = (), vhost: str | None = None) -> Span:
-    """The last `minutes` up to the newest minute of the lake, or all. Queues by patterns with * and ?.
+    """Return the last `minutes` up to the newest minute of the lake, or all. Queues by patterns with * and ?.
 
     Without patterns it is all queues that clients see: those that the broker keeps beside them have to be asked for.
     LakeError when the lake has no minutes yet.

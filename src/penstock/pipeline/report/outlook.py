@@ -49,7 +49,7 @@ class QueueOutlook:
 
 
 def outlook(span: Span, place: tuple[str, str], limit: int | None = None) -> QueueOutlook:
-    """The outlook of a queue of the span."""
+    """Return the outlook of a queue of the span."""
     rows = span.queues[place]
     depths = depths_by_minute(span, rows)
     slope, low, high = slopes(depths)
@@ -83,7 +83,7 @@ def outlook(span: Span, place: tuple[str, str], limit: int | None = None) -> Que
 
 
 def depths_by_minute(span: Span, rows: Sequence[MinuteRow]) -> list[int]:
-    """The depth at the end of each minute; nothing changes in minutes without a row."""
+    """Return the depth at the end of each minute; nothing changes in minutes without a row."""
     known = {row.minute: row.depth for row in rows}
     depth = max(0, rows[0].depth - rows[0].published + rows[0].ended)
     made = []

@@ -52,7 +52,7 @@ a { color: var(--c0); }
 
 
 def html_page(report: Report) -> str:
-    """The whole page."""
+    """Return the whole page."""
     first, last = (datetime.fromisoformat(text) for text in (report.first, report.last))
     axis = TimeAxis(first, MINUTE * report.minutes_per_part, -(-report.minutes // report.minutes_per_part))
     plotted = report.queues[:PLOTTED_MAX]

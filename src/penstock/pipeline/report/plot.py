@@ -93,7 +93,7 @@ def _linear_scale(values: Sequence[float]) -> tuple[Callable[[float], float], li
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20, …"""
+    """Return the next of 1, 2, 5, 10, 20, …"""
     if value <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(value))

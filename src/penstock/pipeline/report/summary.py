@@ -91,7 +91,7 @@ def percentile(spread: Spread | None, name: str) -> float | None:
 
 
 def summarise(span: Span, points_max: int = POINTS_MAX) -> Report:
-    """The report of a span."""
+    """Return the report of a span."""
     per_part = -(-span.minutes // points_max)
     queues = [_queue(span, place, rows, per_part) for place, rows in span.queues.items()]
     queues.sort(key=lambda queue: (-queue.published - queue.ended, queue.vhost, queue.queue))

@@ -31,7 +31,7 @@ class TextColumn:
 
 
 def report_text(report: Report, width: int) -> str:
-    """All of the report but its plots; the depth has a small one."""
+    """Return all of the report but its plots; the depth has a small one."""
     first, last = (datetime.fromisoformat(text) for text in (report.first, report.last))
     parts = [f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {len(report.queues)} queues", ""]
     parts += text_table(_overview(report.queues), width)
@@ -68,7 +68,7 @@ def shortened(text: str, room: int) -> str:
 
 
 def trend(values: Sequence[float], width: int = _TREND_WIDTH) -> str:
-    """A plot of one line: the largest of each part, as bars."""
+    """Return a plot of one line: the largest of each part, as bars."""
     if not values:
         return ""
     width = min(width, len(values))

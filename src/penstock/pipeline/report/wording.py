@@ -22,7 +22,7 @@ def duration(us: float | None) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Messages per second."""
+    """Return messages per second."""
     return f"{_digits(per_second)}/s"
 
 
@@ -37,7 +37,7 @@ def count(number: int) -> str:
 
 
 def size(octets: int) -> str:
-    """Bytes in binary units."""
+    """Return bytes in binary units."""
     value = float(octets)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -47,7 +47,7 @@ def size(octets: int) -> str:
 
 
 def place(vhost: str, queue: str) -> str:
-    """A queue's name; with its virtual host unless that is the usual one."""
+    """Return a queue's name; with its virtual host unless that is the usual one."""
     return printable(queue if vhost in ("/", "") else f"{vhost}/{queue}")
 
 

@@ -63,7 +63,7 @@ class SinkOptions:
 
 
 def read_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options by their names, whatever their case. SinkError for one that is unknown or makes no sense."""
+    """Return the options by their names, whatever their case. SinkError for one that is unknown or makes no sense."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
         if name not in NAMES and name not in IGNORED:

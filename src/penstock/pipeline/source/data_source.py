@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def view_schema(options: Mapping[str, str]) -> StructType:
-    """All columns of the view that the options name."""
+    """Return all columns of the view that the options name."""
     return spark_schema(read_options(options).view)
 
 

@@ -36,7 +36,7 @@ def read_log(spark: SparkSession, options: Mapping[str, object], columns: Sequen
 
 
 def stream_log(spark: SparkSession, options: Mapping[str, object], columns: Sequence[str] = ()) -> DataFrame:
-    """A stream of the same."""
+    """Return a stream of the same."""
     task, schema = _task(options, columns)
     ranges = spark.readStream.format("penstock").options(**_range_options(options, task)).load()
     return ranges.mapInArrow(partial(_rows, task), schema)

@@ -24,14 +24,14 @@ class Glance(Generic[T]):
         self._asked_s = 0.0
 
     def now(self) -> T:
-        """The answer of this moment."""
+        """Return the answer of this moment."""
         answer = self._ask()
         self._answers = [answer]
         self._asked_s = time.monotonic()
         return answer
 
     def latest(self) -> T:
-        """An answer that is at most `every_s` old."""
+        """Return an answer that is at most `every_s` old."""
         if not self._answers or time.monotonic() - self._asked_s >= self._every_s:
             return self.now()
         return self._answers[0]

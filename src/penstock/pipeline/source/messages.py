@@ -83,7 +83,7 @@ class MessagesReader(DataSourceReader):
                     yield shaped(pa.RecordBatch.from_pylist(rows, schema=wanted), self._target)
 
     def _row(self, message: dict[str, Any], partition: QueuePartition, reader: PropertyReader) -> dict[str, Any]:
-        """The wanted columns of a message as the broker has it."""
+        """Return the wanted columns of a message as the broker has it."""
         facts = reader.read(message["properties"])
         expires_ms = message["expires"]
         whole = {

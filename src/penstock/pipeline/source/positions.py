@@ -18,7 +18,7 @@ Offset = dict[str, Any]
 
 
 def lsn_of(log: Log, position: Position, option: str) -> int:
-    """The LSN that a position stands for now. HistoryError when it is behind the end of the log."""
+    """Return the LSN that a position stands for now. HistoryError when it is behind the end of the log."""
     state = log.state()
     if position.name == EARLIEST:
         return state.first_lsn
@@ -40,7 +40,7 @@ def offset_of(state: LogState, lsn: int) -> Offset:
 
 
 def lsn_in(offset: Mapping[str, Any], state: LogState, source: str) -> int:
-    """The LSN of an offset from a checkpoint. HistoryError when it is that of another log."""
+    """Return the LSN of an offset from a checkpoint. HistoryError when it is that of another log."""
     lsn = offset.get("lsn")
     if not isinstance(lsn, int):
         raise HistoryError(

@@ -61,7 +61,7 @@ class HistoryTask:
         self._target = arrow_schema(schema)
 
     def xid_of(self, position: Position) -> int:
-        """The transaction that a position stands for now."""
+        """Return the transaction that a position stands for now."""
         if position.name == EARLIEST:
             return 0
         if position.number is not None:

@@ -66,7 +66,7 @@ class Database:
         return xids[-1] if xids[-1] > xids[0] else xids[-1] + 1
 
     def queue_id(self, name: str | None) -> int | None:
-        """The number of a queue, NO_QUEUE for all of them; None when there is none of that name."""
+        """Return the number of a queue, NO_QUEUE for all of them; None when there is none of that name."""
         if name is None:
             return NO_QUEUE
         found = self._numbers(f"SELECT id FROM {self._schema}.queues WHERE name = $1", (name,))  # noqa: S608 - quoted
@@ -121,7 +121,7 @@ class Database:
 
 
 def quoted(schema: str) -> str:
-    """The name for SQL. OptionError when no schema of penstock can have it."""
+    """Return the name for SQL. OptionError when no schema of penstock can have it."""
     # As `pg.install` has it; that module needs a client that workers do not have.
     if not re.fullmatch(r"[\w. -]+", schema) or len(schema.encode()) > NAME_BYTES_MAX:
         raise OptionError(

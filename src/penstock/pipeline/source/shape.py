@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def spark_schema(view: str) -> StructType:
-    """All columns of a view."""
+    """Return all columns of a view."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(VIEWS[view])
@@ -32,7 +32,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def projection(view: str, schema: StructType) -> tuple[str, ...]:
-    """The names of the columns that the schema asks for. OptionError when the view does not have them so."""
+    """Return the names of the columns that the schema asks for. OptionError when the view does not have them so."""
     whole = spark_schema(view)
     if not schema.fields:
         raise OptionError(f"the schema has no columns; those of the view {view} are {', '.join(whole.names)}")
@@ -53,7 +53,7 @@ def projection(view: str, schema: StructType) -> tuple[str, ...]:
 
 
 def shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The same values, in the order of `target` and as it names them; no bytes are copied."""
+    """Return the same values, in the order of `target` and as it names them; no bytes are copied."""
     columns = []
     for wanted in target:
         column = batch.column(wanted.name)

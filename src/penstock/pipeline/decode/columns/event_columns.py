@@ -83,7 +83,7 @@ class EventColumns:
         return fixed(sizes, pa.int64(), valid)
 
     def _good_props_entries(self) -> tuple[Ints, Bools | None]:
-        """The entry of each event's properties, and a mask of those that have none or damaged ones."""
+        """Return the entry of each event's properties, and a mask of those that have none or damaged ones."""
         piece = self._piece
         entries = piece.props_entries
         mask = piece.not_published
@@ -158,7 +158,7 @@ class EventColumns:
         return self._with_shared(bodies, shared) if shared else bodies
 
     def _with_shared(self, bodies: pa.Array, shared: list[tuple[int, int, int, int]]) -> pa.Array:
-        """The references among the bodies replaced by what they refer to."""
+        """Return the references among the bodies replaced by what they refer to."""
         indexes = np.arange(len(bodies))
         indexes[[event for event, _, _, _ in shared]] = np.arange(len(bodies), len(bodies) + len(shared))
         found = pa.array([self._shared_body(*place[1:]) for place in shared], pa.binary())

@@ -80,13 +80,13 @@ class Piece:
         self._props_entries: Ints | None = None
 
     def spread(self, values: Any) -> Any:
-        """The value of its row for each event."""
+        """Return the value of its row for each event."""
         if len(values) == 1:
             return np.full(self.size, values[0])
         return np.repeat(values, self.counts)
 
     def counted(self, values: Ints) -> Ints:
-        """The value of its row for the first event of a run, one more for the next, and so on."""
+        """Return the value of its row for the first event of a run, one more for the next, and so on."""
         starts = values - self.begins
         if (starts == starts[0]).all():
             return np.arange(starts[0], starts[0] + self.size)
@@ -141,6 +141,6 @@ class Piece:
 
 
 def fixed(values: Any, arrow: pa.DataType, valid: Bools | None = None) -> pa.Array:
-    """An Arrow array of numbers, without a copy."""
+    """Return an Arrow array of numbers, without a copy."""
     nulls = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(arrow, len(values), [nulls, pa.py_buffer(values)])

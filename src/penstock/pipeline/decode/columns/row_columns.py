@@ -20,7 +20,7 @@ ROW_COLUMNS: Final = frozenset(
 
 
 def row_column(name: str, piece: Piece, decoded: DecodedGroup, counts: Ints, size: int) -> pa.Array:
-    """A column of `size` texts, those of each row as often as its count says."""
+    """Return a column of `size` texts, those of each row as often as its count says."""
     rows, names = piece.rows, decoded.names
     if name == "kind":
         return names.kinds.column(rows.kind, counts, size)
@@ -62,5 +62,5 @@ def _reason_codes(rows: Rows) -> Ints:
 
 
 def _consumers(rows: Rows) -> Ints:
-    """The consumer's number; 0 for none."""
+    """Return the consumer's number; 0 for none."""
     return np.where((rows.actor > 0) & (rows.kind != PUBLISHED), rows.actor, 0)

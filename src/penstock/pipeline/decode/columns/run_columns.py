@@ -70,7 +70,7 @@ class RunColumns:
 
 
 def _share(total: Ints, skipped: Ints, count: Ints, run_count: Ints) -> Ints:
-    """The part of a run's bytes that the events [skipped, skipped + count) of it stand for."""
+    """Return the part of a run's bytes that the events [skipped, skipped + count) of it stand for."""
     if (count == run_count).all():
         return total
     shares = [

@@ -21,7 +21,7 @@ _TEXT: Final = pa.string()
 
 
 def bitmap(valid: Bools) -> pa.Buffer:
-    """The validity of an Arrow array."""
+    """Return the validity of an Arrow array."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 

@@ -59,7 +59,7 @@ class Entries:
         return self._group.stretch(number, start, int(self.body_len[entry]))
 
     def reference(self, number: int, entry: int) -> tuple[int, int] | None:
-        """Address and payload bytes of a body in the shared store; None when they are damaged."""
+        """Return address and payload bytes of a body in the shared store; None when they are damaged."""
         octets = self.body(number, entry)
         if octets is None or len(octets) != REFERENCE_BODY.size:
             return None
@@ -86,17 +86,17 @@ class Entries:
         return starts, starts + self.props_len[entries]
 
     def distinct_properties(self, entries: Ints) -> pa.Array:
-        """The octets of the properties of some entries, which come in their order and each once."""
+        """Return the octets of the properties of some entries, which come in their order and each once."""
         return _evens(cut_out(self._group.window, *self.property_bounds(entries)))
 
     def properties(self, entries: Ints, mask: Bools | None = None) -> pa.Array:
-        """The octets of the properties of some entries; null where the mask is set."""
+        """Return the octets of the properties of some entries; null where the mask is set."""
         if self._properties is None:
             self._properties = cut_out(self._group.window, *self.property_bounds(np.arange(self.count)))
         return _taken(self._properties, entries, mask)
 
     def bodies(self, entries: Ints, mask: Bools | None = None) -> pa.Array:
-        """The payloads of some entries; null where the mask is set."""
+        """Return the payloads of some entries; null where the mask is set."""
         if self._bodies is None:
             starts = self._body_starts
             # The text of a name may be empty; it is no message, and is not asked for.
@@ -120,7 +120,7 @@ class Entries:
         return before + np.repeat(base, self.counts)
 
     def bad_properties(self) -> Bools | None:
-        """Entries whose own properties touch a damaged block; None when there are none."""
+        """Return entries whose own properties touch a damaged block; None when there are none."""
         return self._bad(self.props_len, [0] * len(self._first))
 
     def bad_bodies(self) -> Bools | None:
@@ -145,7 +145,7 @@ class Entries:
 
 
 def cut_out(window: memoryview, starts: Ints, ends: Ints) -> pa.Array:
-    """The stretches of a window at the even places of an array; what stands between them is at the odd ones."""
+    """Return the stretches of a window at the even places of an array; what stands between them is at the odd ones."""
     offsets = np.empty(2 * len(starts), dtype=np.int64)
     offsets[0::2] = starts
     offsets[1::2] = ends
@@ -162,7 +162,7 @@ def cut_out(window: memoryview, starts: Ints, ends: Ints) -> pa.Array:
 
 
 def taken(values: pa.Array, places: Ints) -> pa.Array:
-    """Some of the values; null where the place is negative."""
+    """Return some of the values; null where the place is negative."""
     if len(places) and places[0] >= 0 and (np.diff(places) == 1).all():
         return values.slice(int(places[0]), len(places))
     return values.take(pa.array(places, mask=places < 0))

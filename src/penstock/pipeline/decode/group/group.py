@@ -85,7 +85,7 @@ class Group:
             self._find_bad_blocks(batch.props_bytes)
 
     def stretch(self, number: int, start: int, size: int) -> bytes | None:
-        """Bytes of a batch's heap; None when a block that they touch is damaged."""
+        """Return bytes of a batch's heap; None when a block that they touch is damaged."""
         if start + size > self._checked_bytes.get(number, 0):
             for block in range(start // BLOCK_BYTES, -(-(start + size) // BLOCK_BYTES)):
                 if not self._is_good(number, block):

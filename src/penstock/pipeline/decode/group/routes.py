@@ -34,7 +34,7 @@ class Routes:
         self._texts: tuple[Texts, Texts] | None = None
 
     def codes(self, rows: Rows, entries: Entries, wanted: Rows) -> Ints:
-        """The code of each wanted row's route. `rows` are all rows of the group: names are among them."""
+        """Return the code of each wanted row's route. `rows` are all rows of the group: names are among them."""
         if len(self._keys) > ROUTES_MAX:
             self._forget()
         which = (rows.kind == NAME) & (rows.arg == NAME_ROUTE) & (rows.entry >= 0)

@@ -100,7 +100,7 @@ class Rows:
         return np.equal(self.kind, PUBLISHED)
 
     def select(self, which: Any) -> Rows:
-        """Some of the rows: a mask or a slice."""
+        """Return some of the rows: a mask or a slice."""
         chosen = Rows()
         for name in Rows.__slots__:
             setattr(chosen, name, getattr(self, name)[which])
@@ -124,7 +124,7 @@ class Rows:
         return clipped
 
     def events(self, start: int, stop: int) -> Rows:
-        """The events [start, stop), counted over all rows."""
+        """Return the events [start, stop), counted over all rows."""
         ends = np.cumsum(self.count)
         begins = ends - self.count
         first = int(np.searchsorted(ends, start, "right"))
@@ -145,7 +145,7 @@ class Rows:
 
 
 def decode_rows(group: Group) -> Rows:
-    """All rows of a group, those about the journal itself included."""
+    """Return all rows of a group, those about the journal itself included."""
     table = np.frombuffer(group.rows(), ROW)
     row_counts = np.array([batch.rows for batch in group.batches])
     rows = Rows()
@@ -190,7 +190,7 @@ class RowFilter:
             self._queues = np.array(wanted, dtype=np.int64)
 
     def apply(self, rows: Rows, wall_us: Ints) -> Rows:
-        """The rows, and the parts of rows, that are asked for."""
+        """Return the rows, and the parts of rows, that are asked for."""
         which = self._kinds[rows.kind]
         if self._queues is not None:
             which &= np.isin(rows.queue, self._queues)
@@ -200,7 +200,7 @@ class RowFilter:
         return self._clip(rows) if len(rows) else rows
 
     def lets_damage_pass(self, time_us: int) -> bool:
-        """Whether a row of kind `unreadable` is asked for: it has neither a queue nor a seq to speak of."""
+        """Return whether a row of kind `unreadable` is asked for: it has neither a queue nor a seq to speak of."""
         request = self._request
         if not is_wanted_kind(UNREADABLE, request) or request.vhost is not None or request.queues is not None:
             return False
@@ -233,5 +233,5 @@ class RowFilter:
 
 
 def _is_shown(kind_no: int, request: Request) -> bool:
-    """Whether a kind is in the views, and asked for."""
+    """Return whether a kind is in the views, and asked for."""
     return kind_no not in HIDDEN and is_wanted_kind(kind_no, request)

@@ -16,7 +16,7 @@ from penstock.pipeline.decode.group.rows import Rows
 
 
 def is_sane(group: Group, rows: Rows, entries: Entries) -> bool:
-    """Whether counts and lengths add up, and entries are inside their batch."""
+    """Return whether counts and lengths add up, and entries are inside their batch."""
     batches = group.batches
     props_len, body_len = entries.disk_lengths
     if (rows.count < 1).any() or (entries.count and min(props_len.min(), body_len.min()) < 0):

@@ -160,7 +160,7 @@ class Walk:
         return pos
 
     def _batch_at(self, pos: int) -> Batch | None:
-        """The batch at a position; None unless it is there as a whole and its header and meta are good."""
+        """Return the batch at a position; None unless it is there as a whole and its header and meta are good."""
         if not self._load(pos, HEADER_BYTES):
             return None
         header = self._header_in_window(pos)
@@ -173,7 +173,7 @@ class Walk:
         return decode_header(bytes(self._window[at : at + HEADER_BYTES]), 0, self._part.segment, pos)
 
     def _batch_in_window(self, pos: int) -> Batch | None:
-        """The same, without reading: None, too, if the window ends before the batch does."""
+        """Return the same, without reading: None, too, if the window ends before the batch does."""
         at = pos - self._window_at
         window, head = self._window, self._head
         if at + HEADER_BYTES > len(window) or head is None:
@@ -249,7 +249,7 @@ class Walk:
         return Damage(self._part.segment, begin, pos - begin, self._next_lsn, next_lsn, self._last_us)
 
     def _lsn_behind(self) -> int:
-        """The LSN that stands behind the range, wherever that is."""
+        """Return the LSN that stands behind the range, wherever that is."""
         for mark in self._index.marks:
             if mark.pos == self._part.to_pos:
                 return max(mark.lsn, self._part.to_lsn)

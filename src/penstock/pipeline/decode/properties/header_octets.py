@@ -84,7 +84,7 @@ class HeaderOctets:
         return self._odd(code, octets)
 
     def _odd(self, code: int, octets: bytes) -> bytes | None:
-        """A value of any type by the long way."""
+        """Return a value of any type by the long way."""
         wanted = b"%c%b" % (code, octets)
         if wanted in self._known:
             return self._known[wanted]
@@ -107,7 +107,7 @@ def is_utf8(octets: bytes) -> bool:
 
 
 def _value_text(field: bytes) -> bytes | None:
-    """The text of a field: type code and octets. A table with this one field says what it is."""
+    """Return the text of a field: type code and octets. A table with this one field says what it is."""
     table = b"\x01x" + field
     octets = len(table).to_bytes(4, "big") + table
     try:

@@ -71,7 +71,7 @@ class PropertyReader:
 
 
 def read_facts(octets: bytes) -> Facts:
-    """The facts in flags and property list."""
+    """Return the facts in flags and property list."""
     try:
         properties = decode_properties(octets)
     except AmqpError as error:
@@ -87,7 +87,7 @@ def read_facts(octets: bytes) -> Facts:
 
 
 def _shown(name: str, text: str | None, problems: list[str]) -> str | None:
-    """A text, unless it is not UTF-8: the wire keeps such octets as surrogates."""
+    """Return a text, unless it is not UTF-8: the wire keeps such octets as surrogates."""
     if text is None or text.isascii():
         return text
     try:
@@ -99,7 +99,7 @@ def _shown(name: str, text: str | None, problems: list[str]) -> str | None:
 
 
 def headers_of(table: Table) -> Headers:
-    """Names with values as text."""
+    """Return names with values as text."""
     headers: Headers = []
     for name, field in table.items():
         value = plain_value(field)
@@ -108,7 +108,7 @@ def headers_of(table: Table) -> Headers:
 
 
 def plain_value(field: Field) -> Any:
-    """A value that JSON has."""
+    """Return a value that JSON has."""
     code, value = field
     if isinstance(value, bytes):
         try:

@@ -88,12 +88,12 @@ class _Places:
         self._follow(starts)
 
     def texts(self, name: str) -> pa.Array:
-        """The octets of a text, by entry."""
+        """Return the octets of a text, by entry."""
         starts, ends, has = self._texts[name]
         return cut_out(self._window, starts, ends).take(pa.array(np.arange(len(starts)) * 2, mask=~has))
 
     def tables(self) -> list[tuple[int, bytes]]:
-        """The headers of the entries that have some, without their length."""
+        """Return the headers of the entries that have some, without their length."""
         window = self._window
         which = np.flatnonzero(self.has_headers & ~self.is_odd)
         bounds = zip(which.tolist(), self._table_at[which].tolist(), self._table_end[which].tolist(), strict=True)
@@ -163,7 +163,7 @@ def _patched(name: str, texts: pa.Array, odd: Bools, facts: dict[int, Facts]) ->
 
 
 def _header_maps(flat: dict[int, FlatHeaders], size: int, facts: dict[int, Facts]) -> pa.Array:
-    """The headers of each entry; null for those that have none."""
+    """Return the headers of each entry; null for those that have none."""
     for code, found in facts.items():
         flat.pop(code, None)
         if found.headers is not None:

@@ -78,7 +78,7 @@ def destination_of(given: dict[str, Any]) -> Destination:
 
 
 def moment(text: str | None) -> datetime | None:
-    """An ISO time; without a zone it is UTC."""
+    """Return an ISO time; without a zone it is UTC."""
     from penstock.pipeline.publishing.selection import SelectionError
 
     if text is None:

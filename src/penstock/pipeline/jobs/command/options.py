@@ -67,7 +67,7 @@ def spark_options(command: Command) -> Command:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit runs the job: then the JVM is there already, with its settings."""
+    """Return whether spark-submit runs the job: then the JVM is there already, with its settings."""
     from penstock.pipeline.session import SUBMITTED
 
     return SUBMITTED in os.environ
