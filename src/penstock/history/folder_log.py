@@ -175,7 +175,7 @@ class FolderLog(Log):
         return self._state
 
     def _is_up_to_date(self, state: LogState) -> bool:
-        """Whether the newest segment is the one that it was, and has nothing new."""
+        """Return whether the newest segment is the one that it was, and has nothing new."""
         if not state.segments or state.segments[-1].number != self._segments.numbers[-1]:
             return False
         return self._walked(state.segments[-1].number).pos == state.segments[-1].bytes
@@ -194,7 +194,7 @@ class FolderLog(Log):
         self._log_id = found
 
     def _walked(self, number: int) -> SegmentWalk:
-        """The walk of a segment, at the last durable batch."""
+        """Return the walk of a segment, at the last durable batch."""
         if number not in self._segments.numbers:
             raise gone(number)
         try:
@@ -258,7 +258,7 @@ class FolderLog(Log):
         return self._vhost_ids.get(queue_no)
 
     def _lag(self, state: LogState, lsn: int) -> tuple[int, float]:
-        """Bytes and seconds between a position and the end of the log."""
+        """Return bytes and seconds between a position and the end of the log."""
         if lsn >= state.end_lsn:
             return 0, 0.0
         size = 0

@@ -43,7 +43,7 @@ class HttpConnection:
         self._connection: http.client.HTTPConnection | None = None
 
     def json(self, path: str, size_max: int = JSON_BYTES_MAX) -> Any:
-        """The answer to a GET, decoded."""
+        """Return the answer to a GET, decoded."""
         _, data = self.request("GET", path, size_max)
         try:
             return json.loads(data)

@@ -90,7 +90,7 @@ class HttpLog(Log):
     def messages(
         self, vhost: str, queue: str, from_seq: int = 0, count: int = 1000
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """A page of the messages that are in a queue now, and where the next page begins; None at the end.
+        """Return a page of the messages that are in a queue now, and where the next page begins; None at the end.
 
         `properties` and `body` are bytes.
         """

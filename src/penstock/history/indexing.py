@@ -185,7 +185,7 @@ def parse_queue_label(label: bytes) -> dict[str, Any]:
 
 
 def parse_consumer(text: bytes) -> dict[str, Any]:
-    """The JSON of a consumer's name. A text of another form is its tag."""
+    """Return the JSON of a consumer's name. A text of another form is its tag."""
     return _json_object(text) or {"consumer": text.decode("utf-8", "replace"), "connection": None}
 
 
@@ -198,12 +198,12 @@ def _json_object(text: bytes) -> dict[str, Any]:
 
 
 def _fits(header: BatchHeader, next_lsn: int, prev_crc: int) -> bool:
-    """Whether the header can be that of the batch that comes next."""
+    """Return whether the header can be that of the batch that comes next."""
     return header.first_lsn >= next_lsn and prev_crc in (-1, header.prev_crc)
 
 
 def _checked_meta(reader: SegmentReader, header: BatchHeader) -> bytes | None:
-    """Rows, lengths and checksums of a batch; None unless they are good and the batch is inside the file."""
+    """Return rows, lengths and checksums of a batch; None unless they are good and the batch is inside the file."""
     if header.end > reader.size or reader.head is None:
         return None
     meta = reader.bytes_at(header.meta_at, header.heap_at - header.meta_at)

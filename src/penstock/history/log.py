@@ -113,14 +113,14 @@ class Log(ABC):
 
     @abstractmethod
     def index(self, number: int) -> SegmentIndex:
-        """The index of a segment, as far as it is durable. SegmentGone when it was removed."""
+        """Return the index of a segment, as far as it is durable. SegmentGone when it was removed."""
 
     @abstractmethod
     def read(self, number: int, offset: int, size: int) -> bytes:
-        """Bytes of a segment; fewer at its end. SegmentGone when it was removed."""
+        """Return bytes of a segment; fewer at its end. SegmentGone when it was removed."""
 
     def view(self, number: int, offset: int, size: int) -> memoryview:
-        """The same as `read`, without a copy where the log can. What is durable does not change under a view.
+        """Return the same as `read`, without a copy where the log can. What is durable does not change under a view.
 
         For processes that may end when a disk fails (`mapped_segment`).
         """
@@ -142,7 +142,7 @@ class Log(ABC):
 
     @abstractmethod
     def readers(self) -> list[ReaderState]:
-        """All readers, by name."""
+        """Return all readers, by name."""
 
     @abstractmethod
     def forget_reader(self, name: str) -> bool:

@@ -46,7 +46,7 @@ class OpenSegments:
         return True
 
     def reader(self, number: int) -> SegmentReader:
-        """The segment, open. SegmentGone when it was removed."""
+        """Return the segment, open. SegmentGone when it was removed."""
         reader = self._open.pop(number, None)
         if reader is not None and not self._files.exists(segment_path(FOLDER, number)):
             reader.close()
@@ -83,7 +83,7 @@ class OpenSegments:
         return size
 
     def readable(self) -> list[int]:
-        """The segments whose heads can be read; those that were removed meanwhile are left out."""
+        """Return the segments whose heads can be read; those that were removed meanwhile are left out."""
         found: list[int] = []
         for number in self.numbers:
             try:
@@ -94,7 +94,7 @@ class OpenSegments:
         return found
 
     def limit(self, number: int) -> int:
-        """The LSN that a later segment begins with; NO_LIMIT for the newest.
+        """Return the LSN that a later segment begins with; NO_LIMIT for the newest.
 
         A later one that cannot be read proves that this one is complete, but not where it ends.
         """

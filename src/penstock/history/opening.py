@@ -16,7 +16,7 @@ from penstock.history.log import HistoryError, Log
 
 
 def open_log(source: str, user: str | None = None, password: str | None = None) -> Log:
-    """The log of a folder path, a file:// URL or an http(s):// URL. Raises HistoryError."""
+    """Return the log of a folder path, a file:// URL or an http(s):// URL. Raises HistoryError."""
     scheme = source.partition("://")[0].lower() if "://" in source else ""
     if not source:
         raise HistoryError("no source was given: name a data folder, or http://host:port of a broker")

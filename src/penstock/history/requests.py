@@ -65,7 +65,7 @@ async def send_answer(send: Send, answer: Answer) -> None:
 
 
 def header_of(scope: Scope, name: bytes) -> bytes | None:
-    """The only header of that name; None when there is none. Several are refused."""
+    """Return the only header of that name; None when there is none. Several are refused."""
     found = [value for key, value in scope["headers"] if key == name]
     if len(found) > 1:
         raise BadAnswer(400, f"the header {name.decode()} is given more than once")
@@ -73,7 +73,7 @@ def header_of(scope: Scope, name: bytes) -> bytes | None:
 
 
 def path_parts(scope: Scope) -> list[str]:
-    """The parts of the path, each decoded by itself: a name may have an encoded slash in it."""
+    """Return the parts of the path, each decoded by itself: a name may have an encoded slash in it."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     parts = [unquote_to_bytes(part) for part in raw.partition(b"?")[0].split(b"/")]
     try:
@@ -96,7 +96,7 @@ def query_of(scope: Scope) -> dict[str, str]:
 
 
 def credentials(scope: Scope) -> tuple[str, bytes] | None:
-    """User and password by Basic authentication; None when there are none, or none of that form."""
+    """Return user and password by Basic authentication; None when there are none, or none of that form."""
     header = header_of(scope, b"authorization")
     if header is None or len(header) > _CREDENTIALS_BYTES_MAX:
         return None
@@ -147,7 +147,7 @@ async def body_of(receive: Receive) -> bytes:
 
 
 def lsn_in(body: bytes) -> int:
-    """The position in {"lsn": n}."""
+    """Return the position in {"lsn": n}."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):

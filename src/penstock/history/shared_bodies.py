@@ -34,7 +34,7 @@ class SharedBodies:
         self._tables: dict[tuple[str, int], dict[int, int]] = {}
 
     def read(self, vhost_id: str, address: int, size: int) -> bytes | None:
-        """The payload; None when it is not there any more, or damaged."""
+        """Return the payload; None when it is not there any more, or damaged."""
         if not _VHOST_ID.fullmatch(vhost_id) or not 0 <= address <= ADDRESS_MAX:
             return None
         folder = self._folders.get(vhost_id)
