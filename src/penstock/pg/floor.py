@@ -80,7 +80,7 @@ class Floor:
         self.walk_at_s = NEVER_S
 
     def value(self, now_s: float) -> int:
-        """The floor for a look at this time; 0 = look at everything."""
+        """Return the floor for a look at this time; 0 = look at everything."""
         floor = self._memory.floor(now_s)
         return floor if self._is_known and now_s - self._walked_at_s < SECONDS_WITH_FLOOR else 0
 

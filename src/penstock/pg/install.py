@@ -123,7 +123,7 @@ def is_installed(connection: Connection[Any], schema: str) -> bool:
 
 
 def version(connection: Connection[Any], schema: str = DEFAULT_SCHEMA) -> int:
-    """The last migration that was applied; 0 = none."""
+    """Return the last migration that was applied; 0 = none."""
     query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations").format(sql.Identifier(schema))
     row = connection.execute(query).fetchone()
     return int(row[0]) if row is not None else 0
@@ -156,7 +156,7 @@ def functions() -> list[str]:
 
 
 def command(name: str) -> str:
-    """A statement of one of our commands."""
+    """Return a statement of one of our commands."""
     return (sql_folder() / "commands" / f"{name}.sql").read_text("utf-8")
 
 

@@ -89,7 +89,7 @@ class Participant:
         return not self.is_waiting and now_s - self.empty_since_s >= self._says_after_s
 
     def next_look_s(self, now_s: float) -> float:
-        """How long to wait after a look that found nothing; `inf`: until a notification or a count says more.
+        """Return how long to wait after a look that found nothing; `inf`: until a notification or a count says more.
 
         As long as the database was not told to notify, another look follows.
         """
@@ -112,7 +112,7 @@ class Participant:
 
 
 def soon_s(since_s: float, now_s: float) -> float:
-    """How long to wait for a notification before the next of `LOOKS_S`; `inf` when all of them are over."""
+    """Return how long to wait for a notification before the next of `LOOKS_S`; `inf` when all of them are over."""
     waited_s = now_s - since_s
     for look_s in LOOKS_S:
         if waited_s < look_s - ROUNDING_S:
@@ -121,7 +121,7 @@ def soon_s(since_s: float, now_s: float) -> float:
 
 
 def moment_s(named: str, numbers: Collection[str]) -> float:
-    """How long those with these numbers leave a message to the one whom a notification names; "" means all."""
+    """Return how long those with these numbers leave a message to the one whom a notification names; "" means all."""
     return 0.0 if not named or named in numbers else uniform(*MOMENT_S)  # noqa: S311
 
 
@@ -134,7 +134,7 @@ class Chore:
         self._next_s = first_s
 
     def is_due(self, now_s: float) -> bool:
-        """Whether to do it now; then the next one is planned."""
+        """Return whether to do it now; then the next one is planned."""
         if now_s < self._next_s:
             return False
         self._next_s = now_s + uniform(*self._every_s)  # noqa: S311

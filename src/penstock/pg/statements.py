@@ -31,7 +31,7 @@ class Statements:
 
 @cache
 def statement_texts() -> dict[str, str]:
-    """Each statement by its name, with `{schema}` in the places of the schema's name."""
+    """Return each statement by its name, with `{schema}` in the places of the schema's name."""
     statements: dict[str, list[str]] = {}
     columns: dict[str, list[str]] = {}
     lines: list[str] = []
