@@ -21,7 +21,7 @@ Payload = bytes | bytearray | memoryview | str
 
 
 def queue_name(name: str) -> str:
-    """The name, if it can be one."""
+    """Return the name, if it can be one."""
     if not isinstance(name, str):
         raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
     size = len(name.encode("utf-8"))
@@ -39,7 +39,7 @@ def ordering(value: str | None) -> str | None:
 
 
 def payload_bytes(payload: Payload) -> bytes:
-    """The payload as bytes; text is UTF-8."""
+    """Return the payload as bytes; text is UTF-8."""
     if isinstance(payload, str):
         octets = payload.encode("utf-8")
     elif isinstance(payload, (bytes, bytearray, memoryview)):
@@ -54,7 +54,7 @@ def payload_bytes(payload: Payload) -> bytes:
 
 
 def payloads_bytes(payloads: Iterable[Payload]) -> list[bytes]:
-    """A batch of payloads as bytes."""
+    """Return a batch of payloads as bytes."""
     if isinstance(payloads, (str, bytes, bytearray, memoryview)):
         raise TypeError("put_many takes a list of payloads; put takes a single one")
     octets = [payload_bytes(payload) for payload in payloads]
@@ -66,7 +66,7 @@ def payloads_bytes(payloads: Iterable[Payload]) -> list[bytes]:
 
 
 def json_bytes(value: Any) -> bytes:
-    """The value as compact JSON."""
+    """Return the value as compact JSON."""
     return payload_bytes(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
 
 
@@ -79,7 +79,7 @@ def batch_count(count: int) -> int:
 
 
 def seconds(value: float | None, what: str) -> float | None:
-    """A span of time in seconds; None stays None."""
+    """Return a span of time in seconds; None stays None."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -98,7 +98,7 @@ def positive_seconds(value: float | None, what: str) -> float | None:
 
 
 def wait_seconds(value: float | None) -> float:
-    """How long to wait; None = for ever. A wait that is over already is none."""
+    """Return how long to wait; None = for ever. A wait that is over already is none."""
     if value is None:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -118,7 +118,7 @@ def ready_time(ready_at: datetime | None, delay: float | None) -> datetime | Non
 
 
 def aware(moment: datetime, what: str) -> datetime:
-    """The moment, if it has a time zone."""
+    """Return the moment, if it has a time zone."""
     if not isinstance(moment, datetime):
         raise TypeError(f"{what} is a datetime, not {type(moment).__name__}")
     if moment.utcoffset() is None:
@@ -127,7 +127,7 @@ def aware(moment: datetime, what: str) -> datetime:
 
 
 def note_text(note: str | None) -> str | None:
-    """The note, with what no database takes written out: a note never keeps a message from being finalized."""
+    """Return the note, with what no database takes written out: a note never keeps a message from being finalized."""
     if note is None:
         return None
     if not isinstance(note, str):

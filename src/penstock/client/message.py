@@ -42,7 +42,7 @@ class Message:
         return self.payload.decode("utf-8")
 
     def json(self) -> Any:
-        """The payload as JSON."""
+        """Return the payload as JSON."""
         return json.loads(self.payload)
 
 

@@ -24,7 +24,7 @@ class NotAttached(ClientError):
 
 
 def translated(error: psycopg.Error, is_lost: bool, schema: str) -> ClientError:
-    """The error to raise in place of psycopg's."""
+    """Return the error to raise in place of psycopg's."""
     text = str(error).strip()
     if is_lost:
         return ConnectionLost(f"the connection to PostgreSQL was lost: {text}")

@@ -18,12 +18,12 @@ EXPIRED_COLUMN: Final = 10
 
 
 def id_array(ids: Sequence[str]) -> str:
-    """The ids as PostgreSQL reads an array. What cannot be a row's id is left out: it is not reserved."""
+    """Return the ids as PostgreSQL reads an array. What cannot be a row's id is left out: it is not reserved."""
     return "{" + ",".join(id for id in ids if id.isascii() and id.isdigit() and int(id) <= ID_MAX) + "}"
 
 
 def message(queue: str, row: Sequence[Any]) -> Message:
-    """A row with `message_columns` as a message."""
+    """Return a row with `message_columns` as a message."""
     return Message(
         id=str(row[0]),
         queue=queue,
@@ -43,12 +43,12 @@ def message(queue: str, row: Sequence[Any]) -> Message:
 
 
 def put_message(queue: str, payload: bytes, row: Sequence[Any]) -> Message:
-    """A row with `put_columns` as a message with this payload."""
+    """Return a row with `put_columns` as a message with this payload."""
     return Message(str(row[0]), queue, payload, STATES[row[1]], row[2], row[3])
 
 
 def reserved(queue: str, row: Sequence[Any], name: str | None, address: str | None) -> Message:
-    """A row with `reserved_columns` as a message that was reserved under this name and address."""
+    """Return a row with `reserved_columns` as a message that was reserved under this name and address."""
     number, payload, deliveries, ready_at, reserved_at, until, note, exchange, routing_key, properties = row[:10]
     # By position: with names it takes half as long again.
     return Message(
@@ -72,5 +72,5 @@ def reserved(queue: str, row: Sequence[Any], name: str | None, address: str | No
 
 
 def finalized(queue: str, row: Sequence[Any]) -> Message:
-    """A row of the history as a message."""
+    """Return a row of the history as a message."""
     return replace(message(queue, row), state="finalized", finalized_at=row[-2], finalized_note=row[-1])

@@ -10,7 +10,7 @@ from penstock.pg.install import install, migrations
 
 
 def newest_version() -> int:
-    """The version of the schema that this program brings along."""
+    """Return the version of the schema that this program brings along."""
     return max(number for number, _ in migrations())
 
 

@@ -20,7 +20,7 @@ def properties_by_name(raw: bytes) -> dict[str, Any]:
 
 
 def plain_properties(properties: Properties) -> dict[str, Any]:
-    """The properties that are set, headers as a dict of plain values."""
+    """Return the properties that are set, headers as a dict of plain values."""
     found: dict[str, Any] = {}
     for name in Properties.__slots__:
         value = getattr(properties, name)
@@ -31,7 +31,7 @@ def plain_properties(properties: Properties) -> dict[str, Any]:
 
 
 def plain(field: Field) -> Any:
-    """The value of a field without its type; text where the octets are UTF-8."""
+    """Return the value of a field without its type; text where the octets are UTF-8."""
     code, value = field
     if isinstance(value, list):
         return [plain(item) for item in value]

@@ -40,13 +40,13 @@ class AsyncConsumer:
         return self._driver
 
     async def reserve(self, wait: float | None = 0.0) -> Message | None:
-        """The next message, or None when there is none within `wait` seconds; None = wait for ever."""
+        """Return the next message, or None when there is none within `wait` seconds; None = wait for ever."""
         deadline_s = monotonic() + checks.wait_seconds(wait)
         messages = await self.driver.reserve(1, deadline_s)
         return messages[0] if messages else None
 
     async def reserve_many(self, count: int, wait: float | None = 0.0) -> list[Message]:
-        """Up to `count` messages: what is there, else what comes first within `wait` seconds."""
+        """Return up to `count` messages: what is there, else what comes first within `wait` seconds."""
         deadline_s = monotonic() + checks.wait_seconds(wait)
         return await self.driver.reserve(checks.batch_count(count), deadline_s)
 

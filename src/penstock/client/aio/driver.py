@@ -75,7 +75,7 @@ class AsyncConsumerDriver(ABC):
 
     @abstractmethod
     async def reserve(self, count: int, deadline_s: float) -> list[Message]:
-        """Up to `count` messages; at least one unless the deadline has come."""
+        """Return up to `count` messages; at least one unless the deadline has come."""
 
     @abstractmethod
     async def finalize(self, ids: Sequence[str], note: str | None) -> list[str]:
@@ -141,7 +141,7 @@ class AsyncDriver(ABC):
 
     @abstractmethod
     async def queues(self) -> list[str]:
-        """Names of queues; an AMQP broker does not tell, so there only those that this session has used."""
+        """Return names of queues; an AMQP broker does not tell, so there only those that this session has used."""
 
     @abstractmethod
     async def stats(self, queue: str) -> QueueStats:
@@ -149,7 +149,7 @@ class AsyncDriver(ABC):
 
     @abstractmethod
     async def history(self, queue: str, limit: int) -> list[Message]:
-        """The last finalized messages, newest first; empty where there is no history."""
+        """Return the last finalized messages, newest first; empty where there is no history."""
 
     @abstractmethod
     async def put_at_slot(self, schedule: str, slot: datetime, queue: str, payload: bytes) -> str | None:

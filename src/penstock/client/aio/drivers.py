@@ -12,7 +12,7 @@ SCHEMES = "postgresql://, amqp://, amqps:// or file://"
 
 
 def driver_for(url: str, *, schema: str, name: str | None, install: bool) -> AsyncDriver:
-    """The driver for this URL. Does not connect."""
+    """Return the driver for this URL. Does not connect."""
     if not isinstance(url, str):
         raise TypeError(f"a session's URL is a str, not {type(url).__name__}")
     scheme = url.partition(":")[0].lower()

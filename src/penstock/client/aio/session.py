@@ -62,7 +62,7 @@ class AsyncSession:
         return await driver.drop_queue(checks.queue_name(name))
 
     async def queues(self) -> list[str]:
-        """The names of the queues, sorted."""
+        """Return the names of the queues, sorted."""
         driver = await self._opened()
         return sorted(await driver.queues())
 
@@ -72,7 +72,7 @@ class AsyncSession:
         return await driver.stats(checks.queue_name(name))
 
     async def history(self, name: str, limit: int = 100) -> list[Message]:
-        """The last finalized messages, newest first; empty where there is no history."""
+        """Return the last finalized messages, newest first; empty where there is no history."""
         driver = await self._opened()
         return await driver.history(checks.queue_name(name), checks.batch_count(limit))
 
@@ -84,7 +84,7 @@ class AsyncSession:
         return await driver.put_at_slot(checks.queue_name(schedule), moment, checks.queue_name(name), octets)
 
     async def producer_for(self, name: str) -> AsyncProducer:
-        """A producer for the queue, which is made if need be."""
+        """Return a producer for the queue, which is made if need be."""
         queue = checks.queue_name(name)
         driver = await self._opened()
         producer = AsyncProducer(queue, await driver.producer(queue), self._members)
@@ -92,7 +92,7 @@ class AsyncSession:
         return producer
 
     async def consumer_for(self, name: str, *, lease: float | None = 900.0, prefetch: int = 1) -> AsyncConsumer:
-        """A consumer of the queue, which is made if need be.
+        """Return a consumer of the queue, which is made if need be.
 
         After `lease` seconds a reservation ends by itself; with None it ends when the consumer is gone. `prefetch` is
         how many messages an AMQP broker may send ahead.

@@ -42,7 +42,7 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """The address in a URL. Everything in it may be percent-encoded; no vhost is the vhost `/`."""
+    """Return the address in a URL. Everything in it may be percent-encoded; no vhost is the vhost `/`."""
     parts = urlsplit(url)
     if parts.scheme not in PORTS:
         raise ValueError("an AMQP URL starts with amqp:// or amqps://")

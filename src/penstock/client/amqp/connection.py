@@ -62,7 +62,7 @@ class Connection:
         return data
 
     def open_channel(self) -> tuple[Channel, Answer]:
-        """A channel, and the answer to wait for before it is used."""
+        """Return a channel, and the answer to wait for before it is used."""
         with self._lock:
             number = next((n for n in range(1, self.channels_max + 1) if n not in self.channels), 0)
             if not number:

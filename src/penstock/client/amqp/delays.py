@@ -36,14 +36,14 @@ assert (2**LEVELS - 1) * STEP_MS >= EXPIRATION_MS_MAX
 
 
 def steps_of(delay_s: float) -> int:
-    """How many steps make up this delay, rounded up; 0 when there is none."""
+    """Return how many steps make up this delay, rounded up; 0 when there is none."""
     if delay_s * 1000 > EXPIRATION_MS_MAX:
         raise ValueError("an AMQP broker keeps a message back for ten years at most")
     return max(0, -int(-delay_s * 1000 // STEP_MS))
 
 
 def top_level(steps: int) -> int:
-    """The highest level of a message that waits so many steps."""
+    """Return the highest level of a message that waits so many steps."""
     return steps.bit_length() - 1
 
 
@@ -53,7 +53,7 @@ def level_name(level: int) -> str:
 
 
 def bits_of(steps: int) -> Table:
-    """The headers that lead a message down the levels."""
+    """Return the headers that lead a message down the levels."""
     return {
         f"{BIT_PREFIX}{STEP_MS << level}": ("S", YES if steps >> level & 1 else NO)
         for level in range(top_level(steps) + 1)

@@ -45,7 +45,7 @@ class Assembly:
         self._body = bytearray()
 
     def header(self, payload: bytes) -> Delivery | None:
-        """The message if that was all of it."""
+        """Return the message if that was all of it."""
         if self._properties is not None:
             raise unexpected_frame("a second header for one message")
         if len(payload) < frames.CONTENT_HEADER_BYTES or payload[:4] != frames.CONTENT_HEADER_START:
@@ -58,7 +58,7 @@ class Assembly:
         return self._whole()
 
     def body(self, payload: bytes) -> Delivery | None:
-        """The message if that was the rest of it."""
+        """Return the message if that was the rest of it."""
         if self._properties is None:
             raise unexpected_frame("a body frame before the header of its message")
         if len(self._body) + len(payload) > self._size:

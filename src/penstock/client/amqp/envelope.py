@@ -146,7 +146,7 @@ def deliveries_of(delivery: Delivery) -> int:
 
 
 def deliveries_before(delivery: Delivery) -> int:
-    """How often it was handed out before this copy was made."""
+    """Return how often it was handed out before this copy was made."""
     return max(0, _integer((delivery.properties.headers or {}).get(DELIVERIES)) or 0)
 
 
@@ -174,7 +174,7 @@ def message_of(delivery: Delivery, message_id: str, queue: str, now: datetime) -
 
 
 def _by_name(properties: Properties) -> dict[str, Any]:
-    """The properties that are there; headers without our own."""
+    """Return the properties that are there; headers without our own."""
     values: dict[str, Any] = {
         "content_type": properties.content_type,
         "content_encoding": properties.content_encoding,

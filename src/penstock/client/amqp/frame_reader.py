@@ -32,7 +32,7 @@ class FrameReader:
         self._data += data
 
     def next(self) -> Frame | None:
-        """The next whole frame, or None; raises 501 for what is no frame."""
+        """Return the next whole frame, or None; raises 501 for what is no frame."""
         data, pos = self._data, self._pos
         if len(data) - pos < FRAME_HEAD_BYTES:
             return None

@@ -268,7 +268,7 @@ class Engine:
             return self._history.last(name, limit)
 
     def _queue(self, name: str) -> Queue:
-        """The queue; made when it is not there."""
+        """Return the queue; made when it is not there."""
         found = self._vhost.queues.get(names.fitted(name))
         if found is None:
             names.check_name(name)
@@ -278,7 +278,7 @@ class Engine:
         return found
 
     def _durable(self, kept_name: str) -> Queue:
-        """A queue beside others; as it is, if it is there."""
+        """Return a queue beside others; as it is, if it is there."""
         found = self._vhost.queues.get(kept_name)
         return self._vhost.declare_queue(kept_name, True, False, None, {}) if found is None else found
 
@@ -383,7 +383,7 @@ class Engine:
     # --- reserving --------------------------------------------------------------------------------------
 
     def reserve(self, number: int, count: int) -> tuple[list[Message], float]:
-        """Up to `count` messages, without waiting; and when to look again, by the monotonic clock."""
+        """Return up to `count` messages, without waiting; and when to look again, by the monotonic clock."""
         with self._inside():
             messages = self._reserve(self._holder(number), count)
             return messages, self._look_again_s()
@@ -398,7 +398,7 @@ class Engine:
             self._give_back(chosen)
 
     def look(self, numbers: Sequence[int]) -> tuple[bool, float]:
-        """Whether one of the consumers would get something, and when to look again."""
+        """Return whether one of the consumers would get something, and when to look again."""
         with self._inside():
             is_ready = any(self._ready_count(self._holder(number).queue_name) > 0 for number in numbers)
             return is_ready, self._look_again_s()
@@ -442,7 +442,7 @@ class Engine:
         )
 
     def _free_id(self, queue: Queue, message_id: str | None, seq_id: int) -> str:
-        """The message's own id, unless it has none or a client has given it to several."""
+        """Return the message's own id, unless it has none or a client has given it to several."""
         chosen = message_id or f"#{seq_id}"
         while (queue.queue_id, chosen) in self._ids_out:
             chosen = f"{chosen}#{seq_id}"
@@ -599,6 +599,6 @@ class Engine:
 
 
 def chosen_of(holder: Holder, ids: Sequence[str]) -> list[Reservation]:
-    """Those that are this consumer's, each once; but not those whose queue is gone."""
+    """Return those that are this consumer's, each once; but not those whose queue is gone."""
     found = [holder.reserved[one] for one in dict.fromkeys(ids) if one in holder.reserved]
     return [one for one in found if not one.queue.deleted]

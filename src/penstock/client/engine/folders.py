@@ -20,7 +20,7 @@ _engines: dict[str, tuple[int, Engine]] = {}
 
 
 def acquire(folder: str) -> Engine:
-    """The engine of a folder; opened for the first who asks. Each `acquire` needs one `release`."""
+    """Return the engine of a folder; opened for the first who asks. Each `acquire` needs one `release`."""
     path = os.path.realpath(folder)
     with _lock:
         count, engine = _engines.get(path, (0, None))

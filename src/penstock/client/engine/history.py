@@ -43,7 +43,7 @@ class History:
         self._totals.pop(name, None)
 
     def total(self, name: str) -> int:
-        """How many messages were ever finalized."""
+        """Return how many messages were ever finalized."""
         if name not in self._totals:
             found = self._last(name, 1)
             self._totals[name] = records.finalized_number(found[0][1]) if found else 0

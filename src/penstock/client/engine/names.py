@@ -33,7 +33,7 @@ HISTORY_ARGUMENTS: Final[Table] = {
 
 
 def fitted(name: str) -> str:
-    """The name under which a queue is kept: as sessions over amqp:// have it, where those can."""
+    """Return the name under which a queue is kept: as sessions over amqp:// have it, where those can."""
     try:
         return on_broker(name)
     except NotSupported:
@@ -52,7 +52,7 @@ def whole_name(kept_name: str, arguments: Table) -> str:
 
 
 def history_of(name: str) -> str:
-    """The queue of the finalized messages, as it is kept."""
+    """Return the queue of the finalized messages, as it is kept."""
     kept = fitted(name) + HISTORY_SUFFIX
     if len(kept.encode("utf-8")) <= SHORT_STRING_BYTES_MAX:
         return kept
@@ -60,12 +60,12 @@ def history_of(name: str) -> str:
 
 
 def buried_of(name: str) -> str:
-    """The queue of those that were put aside, as it is kept."""
+    """Return the queue of those that were put aside, as it is kept."""
     return buried(fitted(name))
 
 
 def is_beside(kept_name: str) -> bool:
-    """Whether this is a queue that stands beside another, or beside all of them."""
+    """Return whether this is a queue that stands beside another, or beside all of them."""
     return (
         kept_name == SCHEDULES
         or kept_name.endswith((HISTORY_SUFFIX, BURIED_SUFFIX))

@@ -32,7 +32,7 @@ RESERVE_BYTES: Final = 16 << 20
 
 
 def folder_of(url: str) -> str:
-    """The folder that a file:// URL means."""
+    """Return the folder that a file:// URL means."""
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or len(unquote(parts.path).strip("/")) == 0:
         raise ClientError(f"{url!r} is no folder: write file:///path/to/folder, with three slashes")

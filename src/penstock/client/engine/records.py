@@ -95,7 +95,7 @@ def returning_envelope(envelope: Envelope, due_ms: int, expires_ms: int, handed:
 
 
 def buried_envelope(envelope: Envelope, handed: Handed) -> Envelope:
-    """A message that is put aside. It does not expire there, nor when it is kicked."""
+    """Return a message that is put aside. It does not expire there, nor when it is kicked."""
     properties = properties_of(envelope)
     headers = _headers_of(properties)
     headers.pop(EXPIRES_AT, None)
@@ -105,7 +105,7 @@ def buried_envelope(envelope: Envelope, handed: Handed) -> Envelope:
 
 
 def kicked_envelope(envelope: Envelope, now_ms: int) -> Envelope:
-    """A message that was put aside, ready again."""
+    """Return a message that was put aside, ready again."""
     properties = properties_of(envelope)
     headers: Table = dict(properties.headers or {})
     headers[READY_AT] = ("l", now_ms)
@@ -113,7 +113,7 @@ def kicked_envelope(envelope: Envelope, now_ms: int) -> Envelope:
 
 
 def history_envelope(envelope: Envelope, finalized: Finalized, number: int) -> Envelope:
-    """The message as it stands in the history, as the so-manieth."""
+    """Return the message as it stands in the history, as the so-manieth."""
     handed = finalized.handed
     properties = properties_of(envelope)
     headers = _headers_of(properties)
@@ -149,7 +149,7 @@ def _rewritten(envelope: Envelope, properties: Properties, headers: Table, expir
 
 
 def _headers_of(properties: Properties) -> Table:
-    """Those of a message that was handed out, without what they say about how often: that is known better."""
+    """Return those of a message that was handed out, without what they say about how often: that is known better."""
     return {name: field for name, field in (properties.headers or {}).items() if name not in (DELIVERIES, COUNT_HEADER)}
 
 
@@ -164,7 +164,7 @@ def _set_note(headers: Table, note: str | None) -> None:
 
 
 def properties_of(envelope: Envelope) -> Properties:
-    """The properties; none where a client has sent octets that mean nothing."""
+    """Return the properties; none where a client has sent octets that mean nothing."""
     try:
         return decode_properties(envelope.properties)
     except AmqpError:
@@ -172,7 +172,7 @@ def properties_of(envelope: Envelope) -> Properties:
 
 
 def count_of(properties: Properties, redelivered: bool) -> int:
-    """How often the message was handed out before, as sessions over amqp:// count."""
+    """Return how often the message was handed out before, as sessions over amqp:// count."""
     headers = properties.headers or {}
     here = 1 if redelivered else 0
     if redelivered:
@@ -227,12 +227,12 @@ def finalized_message(queue: str, seq_id: int, envelope: Envelope, body: bytes) 
 
 
 def finalized_number(envelope: Envelope) -> int:
-    """The so-manieth of its history."""
+    """Return the so-manieth of its history."""
     return max(0, _number((properties_of(envelope).headers or {}).get(FINALIZED_NUMBER)) or 0)
 
 
 def _theirs(properties: Properties) -> dict[str, Any]:
-    """The properties by name, without the headers that are ours."""
+    """Return the properties by name, without the headers that are ours."""
     named = plain_properties(properties)
     headers = {name: value for name, value in named.pop("headers", {}).items() if name not in OWN_HEADERS}
     return {**named, "headers": headers} if headers else named
@@ -254,7 +254,7 @@ def _moment(field: Field | None) -> datetime | None:
 
 
 def moment(ms: int) -> datetime | None:
-    """Milliseconds since the epoch as a time; None for what is none."""
+    """Return milliseconds since the epoch as a time; None for what is none."""
     try:
         return _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -262,5 +262,5 @@ def moment(ms: int) -> datetime | None:
 
 
 def milliseconds(when: datetime) -> int:
-    """An aware time in milliseconds since the epoch, never too early."""
+    """Return an aware time in milliseconds since the epoch, never too early."""
     return -((_EPOCH - when) // timedelta(milliseconds=1))

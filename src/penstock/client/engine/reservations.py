@@ -84,7 +84,7 @@ class Leases:
         return self._heap[0][0] if self._heap else None
 
     def ended(self, now_s: float) -> list[Reservation]:
-        """Those whose time has come; they are forgotten here."""
+        """Return those whose time has come; they are forgotten here."""
         found: list[Reservation] = []
         while True:
             self._drop_stale()

@@ -40,7 +40,7 @@ class Schedules:
         return True
 
     def is_new(self, schedule: str, slot: datetime) -> bool:
-        """Whether neither this slot nor a later one was put."""
+        """Return whether neither this slot nor a later one was put."""
         return schedule not in self._slots or self._slots[schedule][0] < _microseconds(slot)
 
     def note(self, queue: Queue, schedule: str, slot: datetime) -> None:

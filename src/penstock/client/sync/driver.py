@@ -76,7 +76,7 @@ class ConsumerDriver(ABC):
 
     @abstractmethod
     def reserve(self, count: int, deadline_s: float) -> list[Message]:
-        """Up to `count` messages; at least one unless the deadline has come."""
+        """Return up to `count` messages; at least one unless the deadline has come."""
 
     @abstractmethod
     def finalize(self, ids: Sequence[str], note: str | None) -> list[str]:
@@ -142,7 +142,7 @@ class Driver(ABC):
 
     @abstractmethod
     def queues(self) -> list[str]:
-        """Names of queues; an AMQP broker does not tell, so there only those that this session has used."""
+        """Return names of queues; an AMQP broker does not tell, so there only those that this session has used."""
 
     @abstractmethod
     def stats(self, queue: str) -> QueueStats:
@@ -150,7 +150,7 @@ class Driver(ABC):
 
     @abstractmethod
     def history(self, queue: str, limit: int) -> list[Message]:
-        """The last finalized messages, newest first; empty where there is no history."""
+        """Return the last finalized messages, newest first; empty where there is no history."""
 
     @abstractmethod
     def put_at_slot(self, schedule: str, slot: datetime, queue: str, payload: bytes) -> str | None:

@@ -63,7 +63,7 @@ class Session:
         return driver.drop_queue(checks.queue_name(name))
 
     def queues(self) -> list[str]:
-        """The names of the queues, sorted."""
+        """Return the names of the queues, sorted."""
         driver = self._opened()
         return sorted(driver.queues())
 
@@ -73,7 +73,7 @@ class Session:
         return driver.stats(checks.queue_name(name))
 
     def history(self, name: str, limit: int = 100) -> list[Message]:
-        """The last finalized messages, newest first; empty where there is no history."""
+        """Return the last finalized messages, newest first; empty where there is no history."""
         driver = self._opened()
         return driver.history(checks.queue_name(name), checks.batch_count(limit))
 
@@ -85,7 +85,7 @@ class Session:
         return driver.put_at_slot(checks.queue_name(schedule), moment, checks.queue_name(name), octets)
 
     def producer_for(self, name: str) -> Producer:
-        """A producer for the queue, which is made if need be."""
+        """Return a producer for the queue, which is made if need be."""
         queue = checks.queue_name(name)
         driver = self._opened()
         producer = Producer(queue, driver.producer(queue), self._members)
@@ -93,7 +93,7 @@ class Session:
         return producer
 
     def consumer_for(self, name: str, *, lease: float | None = 900.0, prefetch: int = 1) -> Consumer:
-        """A consumer of the queue, which is made if need be.
+        """Return a consumer of the queue, which is made if need be.
 
         After `lease` seconds a reservation ends by itself; with None it ends when the consumer is gone. `prefetch` is
         how many messages an AMQP broker may send ahead.

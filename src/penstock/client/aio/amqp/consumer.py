@@ -190,7 +190,7 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
     # --- the channel ----------------------------------------------------------------------------------
 
     async def _opened(self) -> tuple[AsyncWire, Channel]:
-        """The channel; a new one after a connection was lost."""
+        """Return the channel; a new one after a connection was lost."""
         if self._is_closed:
             raise Closed(f"the consumer of {self._queue!r} is closed")
         wire = await self._link.wire()
@@ -209,7 +209,7 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
         return wire, channel
 
     async def _polled(self) -> tuple[AsyncWire, Channel]:
-        """The channel, after a look whether the broker has said something about it."""
+        """Return the channel, after a look whether the broker has said something about it."""
         wire, _ = await self._opened()
         await wire.poll()
         return await self._opened()
@@ -279,7 +279,7 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
         return messages
 
     def _release(self, ids: Sequence[str]) -> dict[str, Delivery]:
-        """Those of them that are reserved, which they are no longer."""
+        """Return those of them that are reserved, which they are no longer."""
         return {message_id: self._reserved.pop(message_id) for message_id in ids if message_id in self._reserved}
 
     def _ack(self, channel: Channel, ids: Sequence[str]) -> list[str]:

@@ -43,7 +43,7 @@ class AsyncLink:
         self._levels = NO_LEVEL
 
     async def wire(self) -> AsyncWire:
-        """The connection, made anew if the last one is lost."""
+        """Return the connection, made anew if the last one is lost."""
         async with self._connecting:
             if self._is_closed:
                 raise Closed("the session is closed")
@@ -84,7 +84,7 @@ class AsyncLink:
         self._known.discard(queue)
 
     async def count(self, queue: str) -> int | None:
-        """How many messages are ready; None when there is no such queue."""
+        """Return how many messages are ready; None when there is no such queue."""
         try:
             reply = await self._call(methods.QueueDeclare(queue, passive=True))
         except Refused as refusal:

@@ -65,7 +65,7 @@ class AsyncWire:
         return wire
 
     async def open_channel(self, confirms: bool = False) -> Channel:
-        """A channel that is ready for use."""
+        """Return a channel that is ready for use."""
         channel, opened = self.connection.open_channel()
         await self.settle([opened])
         if confirms:

@@ -30,7 +30,7 @@ class AsyncFolder:
         self._is_closed = False
 
     async def engine(self) -> Engine:
-        """The engine, opened if need be."""
+        """Return the engine, opened if need be."""
         async with self._lock:
             if self._is_closed:
                 raise Closed("the session is closed")

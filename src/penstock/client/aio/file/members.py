@@ -37,7 +37,7 @@ class AsyncFileMember(ABC):
         self._is_closed = False
 
     async def attached(self) -> tuple[Engine, int]:
-        """The engine, and the number there."""
+        """Return the engine, and the number there."""
         if self._is_closed:
             raise Closed(f"what was made for queue {self.queue!r} is closed")
         engine = await self._folder.engine()

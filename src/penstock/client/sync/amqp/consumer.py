@@ -191,7 +191,7 @@ class AmqpConsumer(ConsumerDriver):
     # --- the channel ----------------------------------------------------------------------------------
 
     def _opened(self) -> tuple[Wire, Channel]:
-        """The channel; a new one after a connection was lost."""
+        """Return the channel; a new one after a connection was lost."""
         if self._is_closed:
             raise Closed(f"the consumer of {self._queue!r} is closed")
         wire = self._link.wire()
@@ -210,7 +210,7 @@ class AmqpConsumer(ConsumerDriver):
         return wire, channel
 
     def _polled(self) -> tuple[Wire, Channel]:
-        """The channel, after a look whether the broker has said something about it."""
+        """Return the channel, after a look whether the broker has said something about it."""
         wire, _ = self._opened()
         wire.poll()
         return self._opened()
@@ -280,7 +280,7 @@ class AmqpConsumer(ConsumerDriver):
         return messages
 
     def _release(self, ids: Sequence[str]) -> dict[str, Delivery]:
-        """Those of them that are reserved, which they are no longer."""
+        """Return those of them that are reserved, which they are no longer."""
         return {message_id: self._reserved.pop(message_id) for message_id in ids if message_id in self._reserved}
 
     def _ack(self, channel: Channel, ids: Sequence[str]) -> list[str]:

@@ -44,7 +44,7 @@ class Link:
         self._levels = NO_LEVEL
 
     def wire(self) -> Wire:
-        """The connection, made anew if the last one is lost."""
+        """Return the connection, made anew if the last one is lost."""
         with self._connecting:
             if self._is_closed:
                 raise Closed("the session is closed")
@@ -85,7 +85,7 @@ class Link:
         self._known.discard(queue)
 
     def count(self, queue: str) -> int | None:
-        """How many messages are ready; None when there is no such queue."""
+        """Return how many messages are ready; None when there is no such queue."""
         try:
             reply = self._call(methods.QueueDeclare(queue, passive=True))
         except Refused as refusal:

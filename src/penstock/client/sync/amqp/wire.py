@@ -66,7 +66,7 @@ class Wire:
         return wire
 
     def open_channel(self, confirms: bool = False) -> Channel:
-        """A channel that is ready for use."""
+        """Return a channel that is ready for use."""
         channel, opened = self.connection.open_channel()
         self.settle([opened])
         if confirms:

@@ -31,7 +31,7 @@ class Folder:
         self._is_closed = False
 
     def engine(self) -> Engine:
-        """The engine, opened if need be."""
+        """Return the engine, opened if need be."""
         with self._lock:
             if self._is_closed:
                 raise Closed("the session is closed")

@@ -38,7 +38,7 @@ class FileMember(ABC):
         self._is_closed = False
 
     def attached(self) -> tuple[Engine, int]:
-        """The engine, and the number there."""
+        """Return the engine, and the number there."""
         if self._is_closed:
             raise Closed(f"what was made for queue {self.queue!r} is closed")
         engine = self._folder.engine()

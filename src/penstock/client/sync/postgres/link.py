@@ -152,7 +152,7 @@ class PgLink:
         return self._connection
 
     def _given_up(self, connection: Connection, error: psycopg.Error) -> Exception:
-        """The error to raise. A connection that is of no use any more is closed."""
+        """Return the error to raise. A connection that is of no use any more is closed."""
         if self._is_closed:
             return Closed("the session is closed")
         better = translated(error, is_session_lost(connection, error), self._statements.schema)
