@@ -57,7 +57,7 @@ class Cron:
         return f"Cron({self.text!r})"
 
     def next_after(self, moment: datetime, zone: tzinfo = UTC) -> datetime:
-        """The first moment after this one, in UTC."""
+        """Return the first moment after this one, in UTC."""
         start = moment.astimezone(zone).date()
         first: datetime | None = None
         for ahead in range(-_DAYS_BACK, _DAYS_AHEAD_MAX):
@@ -73,7 +73,7 @@ class Cron:
         return first
 
     def last_until(self, moment: datetime, zone: tzinfo = UTC) -> datetime:
-        """The last moment that is not after this one, in UTC."""
+        """Return the last moment that is not after this one, in UTC."""
         start = moment.astimezone(zone).date()
         last: datetime | None = None
         for back in range(-1, _DAYS_AHEAD_MAX):
@@ -110,7 +110,7 @@ class Cron:
         return found
 
     def _ever(self) -> bool:
-        """Whether one of its days is in the calendar; 2000 was a leap year."""
+        """Return whether one of its days is in the calendar; 2000 was a leap year."""
         if self._either_day:
             return True
         longest = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
@@ -118,7 +118,7 @@ class Cron:
 
 
 def _parse(field: str, what: str, low: int, high: int, names: tuple[str, ...] = (), first: int = 0) -> set[int]:
-    """The numbers that a field means."""
+    """Return the numbers that a field means."""
     found: set[int] = set()
     for part in field.split(","):
         span, slash, step_text = part.partition("/")

@@ -24,7 +24,7 @@ class CronEntry:
     queue: str
 
     def schedule(self, zone: tzinfo) -> str:
-        """The name under which workers agree who puts a slot."""
+        """Return the name under which workers agree who puts a slot."""
         return f"{self.job} {self.cron.text} {zone}"
 
     def payload(self) -> bytes:
@@ -32,7 +32,7 @@ class CronEntry:
 
 
 def entry_for(cron: Cron, runnable: Runnable, queue: str) -> CronEntry:
-    """An entry for a job; `queue` if it has none of its own. Raises NotRunnable."""
+    """Return an entry for a job; `queue` if it has none of its own. Raises NotRunnable."""
     try:
         check_arguments(runnable, Call(runnable.name))
     except Refused as error:
@@ -41,7 +41,7 @@ def entry_for(cron: Cron, runnable: Runnable, queue: str) -> CronEntry:
 
 
 def entries_of(runnables: Iterable[Runnable], queue: str) -> list[CronEntry]:
-    """The entries that jobs bring themselves."""
+    """Return the entries that jobs bring themselves."""
     return [entry_for(entry.options.cron, entry, queue) for entry in runnables if entry.options.cron is not None]
 
 
@@ -66,7 +66,7 @@ class Timetable:
         return len(self._next)
 
     def due(self) -> list[tuple[CronEntry, datetime]]:
-        """Entries that are due, each with the last slot that has come."""
+        """Return entries that are due, each with the last slot that has come."""
         now = self._now()
         return [
             (entry, max(slot, entry.cron.last_until(now, self.zone)))

@@ -44,7 +44,7 @@ class AllowList:
         return len(self.runnables())
 
     def runnables(self) -> list[Runnable]:
-        """Each once, by name."""
+        """Return each once, by name."""
         return sorted({entry.name: entry for entry in self._by_name.values()}.values(), key=lambda entry: entry.name)
 
     def allow(self, runnable: Runnable, alias: str | None = None) -> None:

@@ -36,7 +36,7 @@ class Call:
 
 
 def encode_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """A payload of penstock's own shape. Raises TypeError when an argument is no JSON."""
+    """Return a payload of penstock's own shape. Raises TypeError when an argument is no JSON."""
     call: dict[str, Any] = {"job": name, "args": list(args)}
     if kwargs:
         call["kwargs"] = dict(kwargs)
@@ -69,7 +69,7 @@ def decode_call(payload: bytes) -> Call:
 
 
 def _is_deeper(value: Any, depth_max: int) -> bool:
-    """Whether arrays and objects are nested deeper than this, found level by level."""
+    """Return whether arrays and objects are nested deeper than this, found level by level."""
     level = [value]
     for _ in range(depth_max):
         inner: list[Any] = []

@@ -63,7 +63,7 @@ class Job(Generic[P, R]):
         return self.options.queue or DEFAULT_QUEUE
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
-        """The message that calls this job so: for an asynchronous session, or any other way to put it."""
+        """Return the message that calls this job so: for an asynchronous session, or any other way to put it."""
         return encode_call(self.name, args, kwargs)
 
     def enqueue(self, session: Session, /, *args: P.args, **kwargs: P.kwargs) -> str:

@@ -15,7 +15,7 @@ from penstock.worker.jobs.job import Job
 
 
 def load_allow_list(apps: Iterable[str] = (), allowed: Iterable[str] = ()) -> AllowList:
-    """The table for `--app MODULE` and `--allow [ALIAS=]MODULE:NAME`. Raises NotRunnable."""
+    """Return the table for `--app MODULE` and `--allow [ALIAS=]MODULE:NAME`. Raises NotRunnable."""
     table = AllowList()
     for app in apps:
         for found in _jobs_of(_module(app)):

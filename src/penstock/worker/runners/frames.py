@@ -31,7 +31,7 @@ class FrameReader:
         self._buffer += data
 
     def next(self) -> Frame | None:
-        """The next whole frame; None: there is none yet."""
+        """Return the next whole frame; None: there is none yet."""
         if len(self._buffer) < _HEAD_BYTES:
             return None
         size = int.from_bytes(self._buffer[:_HEAD_BYTES], "big")

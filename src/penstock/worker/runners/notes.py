@@ -13,7 +13,7 @@ _CUT = "\n[...]\n"
 
 
 def result_note(result: Any) -> str:
-    """The result as JSON; what is no JSON as a string that shows it."""
+    """Return the result as JSON; what is no JSON as a string that shows it."""
     try:
         text = json.dumps(result, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -22,7 +22,7 @@ def result_note(result: Any) -> str:
 
 
 def exception_note(error: BaseException, own_frames: int) -> str:
-    """The exception's line first, then where it came from without the worker's own `own_frames` frames."""
+    """Return the exception's line first, then where it came from without the worker's own `own_frames` frames."""
     trace: TracebackType | None = error.__traceback__
     for _ in range(own_frames):
         if trace is not None:
