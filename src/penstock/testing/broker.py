@@ -129,7 +129,7 @@ class Broker:
         self.stop()
 
     def queue_depth(self, name: str, vhost: str = "/") -> int:
-        """How many messages are ready in a queue; raises KeyError when there is no such queue."""
+        """Return how many messages are ready in a queue; raises KeyError when there is no such queue."""
         counted: Future[int] = Future()
 
         def count(server: Server) -> None:
