@@ -199,7 +199,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Return bytes for people."""
     value, unit = float(count), 0
     while value >= 1024 and unit < len(UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -207,7 +207,7 @@ def size(count: int) -> str:
 
 
 def moment(wall_us: int) -> str:
-    """A wall clock for people."""
+    """Return a wall clock for people."""
     try:
         return datetime.fromtimestamp(wall_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if wall_us else "-"
     except (ValueError, OverflowError, OSError):
@@ -216,5 +216,5 @@ def moment(wall_us: int) -> str:
 
 
 def shown(name: str) -> str:
-    """A name in a terminal: another broker's answer can have anything in it."""
+    """Return a name in a terminal: another broker's answer can have anything in it."""
     return name if name.isprintable() else ascii(name)

@@ -243,7 +243,7 @@ def _user(text: str) -> UserConfig:
 
 
 def beside(config: Config, lake: str | None) -> PipelineBeside:
-    """The pipeline of a broker that keeps what it has."""
+    """Return the pipeline of a broker that keeps what it has."""
     assert config.data_dir is not None
     return PipelineBeside(config.data_dir, lake or config.data_dir.rstrip("/\\") + "-lake")
 

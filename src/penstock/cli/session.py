@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def session_options(command: F) -> F:
-    """The options of every command that opens a session."""
+    """Return the options of every command that opens a session."""
     schema = click.option(
         "--schema", default="penstock", show_default=True, help="PostgreSQL: the schema that penstock was installed in."
     )
@@ -28,7 +28,7 @@ def session_options(command: F) -> F:
 
 
 def open_session(url: str | None, schema: str, name: str) -> Session:
-    """A session for a command, or the words that help."""
+    """Return a session for a command, or the words that help."""
     if not url:
         raise click.UsageError(
             "no URL: set PENSTOCK_URL or give --url, for example postgresql://localhost/mydb or file:///FOLDER"

@@ -136,12 +136,12 @@ class ProgressReporter(LogReporter):
 
 
 def logged_name(name: str) -> str:
-    """The name of a job as a message has it: anything."""
+    """Return the name of a job as a message has it: anything."""
     return name if name.isprintable() else ascii(name)
 
 
 def progress_line(figures: Progress, rate: float, uptime_s: float) -> str:
-    """The line: queue, running, done, failed, rate, uptime."""
+    """Return the line: queue, running, done, failed, rate, uptime."""
     minutes, seconds = divmod(int(uptime_s), 60)
     hours, minutes = divmod(minutes, 60)
     return (
