@@ -43,7 +43,7 @@ class File(ABC):
 
     @abstractmethod
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from an offset; fewer only at the end of the file.
+        """Return up to `size` bytes from an offset; fewer only at the end of the file.
 
         A read that fails with EIO is tried again. An error that comes out says that the bytes cannot be read now, and
         nothing about what they are.
@@ -51,7 +51,7 @@ class File(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return bytes in the file."""
 
     @abstractmethod
     def truncate(self, size: int) -> None:
@@ -106,11 +106,11 @@ class Files(ABC):
 
     @abstractmethod
     def list_dir(self, path: str) -> list[str]:
-        """Names in a folder, sorted; empty when there is no such folder."""
+        """Return names in a folder, sorted; empty when there is no such folder."""
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder of that name."""
+        """Return whether there is a file or folder of that name."""
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
@@ -134,7 +134,7 @@ class Files(ABC):
 
     @abstractmethod
     def is_locked(self, path: str) -> bool:
-        """Whether a process has the folder; changes nothing."""
+        """Return whether a process has the folder; changes nothing."""
 
     @abstractmethod
     def free_bytes(self) -> int:
@@ -182,7 +182,7 @@ def write_file(files: Files, path: str, data: bytes) -> None:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """A small file, whole."""
+    """Return a small file, whole."""
     file = files.open(path)
     try:
         return file.pread(file.size(), 0)
@@ -196,5 +196,5 @@ def read_again(error: OSError, tries: int) -> bool:
 
 
 def is_temporary(error: OSError) -> bool:
-    """Whether the same call may succeed later, and nothing was lost."""
+    """Return whether the same call may succeed later, and nothing was lost."""
     return error.errno in TEMPORARY_ERRORS
