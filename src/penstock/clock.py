@@ -15,11 +15,11 @@ class Clock(ABC):
 
     @abstractmethod
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch. May step; used for expiry, which must survive a restart."""
+        """Return milliseconds since the epoch. May step; used for expiry, which must survive a restart."""
 
     @abstractmethod
     def monotonic_s(self) -> float:
-        """Seconds that only ever grow. Used for rates, heartbeats and delays."""
+        """Return seconds that only ever grow. Used for rates, heartbeats and delays."""
 
     def date_ms(self) -> int:
         """What the machine's clock shows now, for timestamps that people and other programs read."""

@@ -33,7 +33,7 @@ class UserConfig:
 
 
 def user_from_outside(name: str, password: str) -> UserConfig:
-    """A user that was named in an option or a variable."""
+    """Return a user that was named in an option or a variable."""
     return UserConfig(name, password, loopback_only=name == GUEST)
 
 
@@ -125,7 +125,7 @@ def _limit_in(path: str) -> int:
 
 
 def default_data_dir(env: Mapping[str, str], platform: str = sys.platform) -> str:
-    """The folder that this system gives a user's programs for their data."""
+    """Return the folder that this system gives a user's programs for their data."""
     home = Path(env.get("HOME") or Path.home())
     if platform == "win32":
         base = Path(env.get("LOCALAPPDATA") or home / "AppData" / "Local")

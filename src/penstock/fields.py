@@ -81,7 +81,7 @@ def comparable(field: Field) -> Frozen:
 
 
 def term_text(field: Field) -> str:
-    """The value as RabbitMQ prints it in its texts: an Erlang term."""
+    """Return the value as RabbitMQ prints it in its texts: an Erlang term."""
     value = field[1]
     if value is None:
         return "undefined"

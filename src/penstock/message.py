@@ -116,7 +116,7 @@ class ConfirmToken:
             self.complete()
 
     def is_of_a_move(self) -> bool:
-        """Whether another queue of this broker waits, and keeps the run until then."""
+        """Return whether another queue of this broker waits, and keeps the run until then."""
         return False
 
     def complete(self) -> None:
@@ -169,11 +169,11 @@ class Run:
 
 
 def body_bytes(body: bytes) -> bytes:
-    """The payload of a stored body."""
+    """Return the payload of a stored body."""
     assert body[-1:] == FRAME_END
     return body[:-1]
 
 
 def large_properties_bytes(entries: Sequence[Entry]) -> int:
-    """The properties that are not small: what they have on top of a message's usual overhead."""
+    """Return the properties that are not small: what they have on top of a message's usual overhead."""
     return sum([len(entry[0].properties) for entry in entries if len(entry[0].properties) > SMALL_PROPERTIES_BYTES])
