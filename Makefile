@@ -18,7 +18,8 @@ ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
-# Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker.
+# Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker
+# (tests/conftest.py has the exceptions, and the order).
 PYTEST := $(PY) -m pytest --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p tests.not_run
 
 # Of the tests, with an archive of Spark's classes.

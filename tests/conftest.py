@@ -24,22 +24,43 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 # Tests that share a Spark session share a process, too: a session takes a gigabyte, and seconds to start.
 SPARK = "tests/pipeline/"
-# Those in there that have none, or start processes of their own.
-NOT_SPARK = tuple(f"tests/pipeline/{name}/" for name in ("cluster", "decode", "exactly_once", "report"))
+# Those that start Spark in processes of their own do it one after the other: Spark gives up on what starts too slowly.
+SPARK_PROCESSES = (
+    "tests/pipeline/cluster/",
+    "tests/pipeline/exactly_once/",
+    "tests/cli/test_pipeline_run.py",
+    "tests/cli/test_pipeline_walk.py",
+)
+# Those in there that have none.
+NOT_SPARK = ("tests/pipeline/decode/", "tests/pipeline/report/")
+# Long searches whose tests share nothing.
+SEARCHES = ("tests/simulation/test_simulation.py", "tests/simulation/features/")
 
 
-class FilesAndSpark(LoadFileScheduling):
-    """A file stays in one process; all files that use Spark are as one."""
+def group_of(nodeid: str) -> str:
+    """Tests of one group run in one process: those of a file, all that use Spark, or a single one."""
+    if nodeid.startswith(SPARK_PROCESSES):
+        return "Spark in processes"
+    if nodeid.startswith(SPARK) and not nodeid.startswith(NOT_SPARK):
+        return SPARK
+    return nodeid if nodeid.startswith(SEARCHES) else nodeid.partition("::")[0]
+
+
+class Groups(LoadFileScheduling):
+    """Hands out tests by group."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SPARK) and not nodeid.startswith(NOT_SPARK):
-            return SPARK
-        return super()._split_scope(nodeid)
+        return group_of(nodeid)
+
+
+def place_of(item: pytest.Item) -> int:
+    """The groups that take longest come first, so that nobody waits for them in the end; single tests fill the end."""
+    group = group_of(item.nodeid)
+    return 0 if group == SPARK else 1 if group == "Spark in processes" else 3 if group == item.nodeid else 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, so that nobody waits for it in the end; otherwise as it was collected."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+    items.sort(key=place_of)
 
 
 def pytest_collection_finish() -> None:
@@ -55,8 +76,8 @@ def _leaks_are_found_where_they_are_made() -> Iterator[None]:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSpark | None:
-    return FilesAndSpark(config, log) if config.getvalue("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+    return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
