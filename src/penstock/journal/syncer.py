@@ -42,13 +42,17 @@ class InlineSyncer(Syncer):
     """Syncs at once, on the caller's thread: for tools that have nothing else to do."""
 
     def submit(self, files: Sequence[File], done: SyncDone) -> None:
-        error: OSError | None = None
-        try:
-            for file in files:
-                file.fdatasync()
-        except OSError as failed:
-            error = failed
-        done(error)
+        done(sync_each(files))
 
     def close(self) -> None:
         return None
+
+
+def sync_each(files: Sequence[File]) -> OSError | None:
+    """Sync the data of files, in order, up to the first that fails; return why it did."""
+    try:
+        for file in files:
+            file.fdatasync()
+    except OSError as error:
+        return error
+    return None

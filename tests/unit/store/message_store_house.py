@@ -8,13 +8,15 @@ from collections.abc import Callable
 
 from tests.disk.sim_files import SimFiles
 
+from penstock.journal.syncer import InlineSyncer
 from penstock.message import FRAME_END, Envelope
-from penstock.store.shared.compaction import SyncFiles, sync_inline
+from penstock.store.shared.compaction import SyncFiles
 from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.message_store import MessageStore, MessageStoreOptions
 from penstock.store.shared.records import BadRecord, encode_record
 
 FOLDER = "vhosts/v1/shared/persistent"
+SYNC_INLINE = InlineSyncer().submit
 TINY = MessageStoreOptions(file_bytes=600, dead_share=0.5, own_file_bytes=500, buffer_bytes=300)
 
 Message = tuple[Envelope, bytes]
@@ -54,7 +56,7 @@ class House:
         machine: SimFiles | None = None,
         options: MessageStoreOptions = TINY,
         persistent: bool = True,
-        sync: SyncFiles = sync_inline,
+        sync: SyncFiles = SYNC_INLINE,
         handles_max: int = 4,
     ) -> None:
         self.machine = machine if machine is not None else SimFiles()

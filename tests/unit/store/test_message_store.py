@@ -14,6 +14,7 @@ from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 from tests.effort import examples
 
 from penstock.disk.os_files import OsFiles
+from penstock.journal.syncer import InlineSyncer
 from penstock.message import FRAME_END, Envelope
 from penstock.store.queue.places import UnknownVersion
 from penstock.store.shared.body_map import FILE_HEAD_BYTES
@@ -327,7 +328,7 @@ def test_handles_are_few_whatever_the_number_of_files(house: House) -> None:
 
 def test_real_files_do_the_same(tmp_path: object) -> None:
     files = OsFiles(str(tmp_path))
-    store = MessageStore(files, FOLDER, HandleCache(files), TINY, True)
+    store = MessageStore(files, FOLDER, HandleCache(files), TINY, True, InlineSyncer().submit, lambda done: done(True))
     assert store.start({}) == []
     made = {store.put(*message(number)): message(number) for number in range(20)}
     store.flush()
@@ -339,7 +340,7 @@ def test_real_files_do_the_same(tmp_path: object) -> None:
     while store.compact_some(200):
         pass
     store.close()
-    store = MessageStore(files, FOLDER, HandleCache(files), TINY, True)
+    store = MessageStore(files, FOLDER, HandleCache(files), TINY, True, InlineSyncer().submit, lambda done: done(True))
     assert store.start(dict.fromkeys(made, 1)) == []
     assert all(same(store.read(address), made[address]) for address in made)
     store.close()

@@ -62,24 +62,8 @@ class FifoOrder(Order):
             return len(self.shelf) > 0
         return self._cursors.has_more(consumer)
 
-    def ids_in_order(self) -> list[int]:
-        return self.shelf.ids.listed()
-
-    def first_ids(self, count: int) -> list[int]:
-        return self.shelf.ids.lowest(count)
-
     def added(self, item: Shelved, is_new: bool) -> Shelved | None:
         self._cursors.added(item.seq_id)
-        return None
-
-    def removed(self, item: Shelved) -> None:
-        # Cursors find out by themselves.
-        return None
-
-    def handed_out(self, item: Shelved, consumer: Consumer | None, ack_required: bool) -> None:
-        return None
-
-    def settled(self, item: Shelved) -> None:
         return None
 
     def cleared(self) -> None:
@@ -87,10 +71,6 @@ class FifoOrder(Order):
 
     def consumer_gone(self, consumer: Consumer) -> None:
         self._cursors.drop(consumer)
-
-    def check_invariants(self) -> None:
-        # It has nothing that could disagree with the shelf.
-        return None
 
 
 def fifo_selection(host: SelectionHost, backing: BackingQueue, has_priorities: bool = False) -> ShelfSelection:

@@ -110,12 +110,6 @@ class GroupOrder(Order):
         cursor = self._cursors.get(consumer)
         return cursor is None or cursor.has_again() or self.shelf.ids.last() > cursor.position
 
-    def ids_in_order(self) -> list[int]:
-        return self.shelf.ids.listed()
-
-    def first_ids(self, count: int) -> list[int]:
-        return self.shelf.ids.lowest(count)
-
     # --- what happens to messages -----------------------------------------------------------------------
 
     def added(self, item: Shelved, is_new: bool) -> Shelved | None:

@@ -63,13 +63,13 @@ class Order(ABC):
     def has_for(self, consumer: Consumer) -> bool:
         """Return whether `choose` might find something on the shelf."""
 
-    @abstractmethod
     def ids_in_order(self) -> list[int]:
         """Return all that is shelved, as a consumer without a filter would get it."""
+        return self.shelf.ids.listed()
 
-    @abstractmethod
     def first_ids(self, count: int) -> list[int]:
         """Return the first of them."""
+        return self.shelf.ids.lowest(count)
 
     @abstractmethod
     def added(self, item: Shelved, is_new: bool) -> Shelved | None:
@@ -78,17 +78,17 @@ class Order(ABC):
         Returns a shelved message that is no longer wanted: an older one, or this one. The caller removes it.
         """
 
-    @abstractmethod
     def removed(self, item: Shelved) -> None:
         """A message left the shelf, but not for a consumer."""
+        return
 
-    @abstractmethod
     def handed_out(self, item: Shelved, consumer: Consumer | None, ack_required: bool) -> None:
         """A message left the shelf for a consumer; `settled` or `returned` follows, at once if no ack is required."""
+        return
 
-    @abstractmethod
     def settled(self, item: Shelved) -> None:
         """A message that was handed out is gone."""
+        return
 
     def returned(self, item: Shelved) -> bool:
         """A message that was handed out comes back: whether it is still wanted. Then `added` follows."""
@@ -102,6 +102,6 @@ class Order(ABC):
     def consumer_gone(self, consumer: Consumer) -> None:
         """The consumer left, perhaps not for the first time."""
 
-    @abstractmethod
     def check_invariants(self) -> None:
         """Assert what can be known. For tests."""
+        return

@@ -87,10 +87,6 @@ class SortedOrder(Order):
     def handed_out(self, item: Shelved, consumer: Consumer | None, ack_required: bool) -> None:
         self._sorted.remove(sort_key(item.key, item.seq_id))
 
-    def settled(self, item: Shelved) -> None:
-        # It was forgotten when it was handed out.
-        return None
-
     def cleared(self) -> None:
         self._sorted.clear()
         self._cursors.cleared()

@@ -133,16 +133,22 @@ def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     when_purged(channel, method.INDEX, queue, answer)
 
 
+def _names_bound(channel: Channel, method: methods.QueueBind | methods.QueueUnbind) -> tuple[str, str]:
+    """The names of the queue and of the key, if the client may bind there."""
+    connection = channel.connection
+    name = queue_name(channel, method.queue)
+    connection.user.require(WRITE, "queue", name, connection.vhost.name)
+    connection.user.require(READ, "exchange", method.exchange, connection.vhost.name)
+    if method.exchange == "":
+        raise default_exchange_refusal()
+    # An empty queue and an empty key together mean the current queue's name for both.
+    return name, name if not method.queue and not method.routing_key else method.routing_key
+
+
 def queue_bind(channel: Channel, method: methods.QueueBind) -> None:
     connection = channel.connection
     vhost = connection.vhost
-    name = queue_name(channel, method.queue)
-    # An empty queue and an empty key together mean the current queue's name for both.
-    key = name if not method.queue and not method.routing_key else method.routing_key
-    connection.user.require(WRITE, "queue", name, vhost.name)
-    connection.user.require(READ, "exchange", method.exchange, vhost.name)
-    if method.exchange == "":
-        raise default_exchange_refusal()
+    name, key = _names_bound(channel, method)
     vhost.exchange(method.exchange)
     queue = vhost.queue(name, connection)
     vhost.bind_queue(method.exchange, queue, key, method.arguments)
@@ -152,12 +158,7 @@ def queue_bind(channel: Channel, method: methods.QueueBind) -> None:
 def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
     connection = channel.connection
     vhost = connection.vhost
-    name = queue_name(channel, method.queue)
-    key = name if not method.queue and not method.routing_key else method.routing_key
-    connection.user.require(WRITE, "queue", name, vhost.name)
-    connection.user.require(READ, "exchange", method.exchange, vhost.name)
-    if method.exchange == "":
-        raise default_exchange_refusal()
+    name, key = _names_bound(channel, method)
     if vhost.is_queue_bound(method.exchange, name, key, method.arguments):
         # As in RabbitMQ, a client that may not use the queue is refused only where there is something to unbind.
         vhost.queue(name, connection, even_crashed=True)

@@ -16,7 +16,7 @@ from functools import partial
 
 from penstock.clock import Clock
 from penstock.disk.files import File
-from penstock.journal.syncer import SyncDone, Syncer
+from penstock.journal.syncer import SyncDone, Syncer, sync_each
 
 # What a turn of the loop may be held up by: about as much as the work of a turn.
 QUICK_S = 0.0005
@@ -47,12 +47,7 @@ class QuickSyncer(Syncer):
         if not self._is_quick:
             self._slow.submit(files, partial(self._handed_over, begun_s, done))
             return
-        error: OSError | None = None
-        try:
-            for file in files:
-                file.fdatasync()
-        except OSError as failed:
-            error = failed
+        error = sync_each(files)
         now_s = self._clock.monotonic_s()
         if now_s - begun_s > QUICK_S:
             self._was_slow(now_s)

@@ -47,22 +47,6 @@ _PAUSE_CALLS: Final = 16
 _PAUSE_CALLS_MAX: Final = 4096
 
 
-def sync_inline(files: list[File], done: Callable[[OSError | None], None]) -> None:
-    """A `SyncFiles` for those who have nothing else to do meanwhile."""
-    error: OSError | None = None
-    try:
-        for file in files:
-            file.fdatasync()
-    except OSError as failed:
-        error = failed
-    done(error)
-
-
-def durable_at_once(done: Callable[[bool], None]) -> None:
-    """A `WhenDurable` without a journal."""
-    done(True)
-
-
 @final
 class Draft:
     """A copy that is being written."""

@@ -33,7 +33,7 @@ from penstock.disk.checksum import crc32
 from penstock.disk.files import File, Files, write_all
 from penstock.message import Envelope
 from penstock.store.shared.body_map import FILE_HEAD_BYTES, LOWER_HALF, ONE_REFERENCE, BodyMap, StoreFile
-from penstock.store.shared.compaction import Compaction, SyncFiles, WhenDurable, durable_at_once, sync_inline
+from penstock.store.shared.compaction import Compaction, SyncFiles, WhenDurable
 from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.records import (
     RECORD_HEAD_BYTES,
@@ -119,8 +119,8 @@ class MessageStore:
         handles: HandleCache,
         options: MessageStoreOptions,
         persistent: bool,
-        sync: SyncFiles = sync_inline,
-        when_durable: WhenDurable = durable_at_once,
+        sync: SyncFiles,
+        when_durable: WhenDurable,
     ) -> None:
         self._options = options
         self._folder = StoreFolder(files, folder, handles, persistent)
