@@ -14,13 +14,12 @@ Invariants
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final, TypeVar
+from typing import Final
 
 from penstock.selectors.bounds import INTEGER_MAX, INTEGER_MIN
 
 Value = bool | int | float | str | None
 Truth = bool | None
-Ordered = TypeVar("Ordered", str, float)
 
 EQUAL: Final = 0
 UNEQUAL: Final = 1
@@ -65,9 +64,9 @@ def compare(operator: int, left: Value, right: Value) -> Truth:
         return None
     if isinstance(left, str) or isinstance(right, str):
         if isinstance(left, str) and isinstance(right, str):
-            return _compare_ordered(operator, left, right)
+            return _compare_texts(operator, left, right)
         return None
-    return _compare_ordered(operator, left, right)
+    return _compare_numbers(operator, left, right)
 
 
 def _compare_truths(operator: int, left: bool, right: bool) -> Truth:
@@ -79,7 +78,21 @@ def _compare_truths(operator: int, left: bool, right: bool) -> Truth:
     return None
 
 
-def _compare_ordered(operator: int, left: Ordered, right: Ordered) -> bool:
+def _compare_texts(operator: int, left: str, right: str) -> bool:
+    if operator == EQUAL:
+        return left == right
+    if operator == UNEQUAL:
+        return left != right
+    if operator == LESS:
+        return left < right
+    if operator == LESS_OR_EQUAL:
+        return left <= right
+    if operator == GREATER:
+        return left > right
+    return left >= right
+
+
+def _compare_numbers(operator: int, left: int | float, right: int | float) -> bool:
     if operator == EQUAL:
         return left == right
     if operator == UNEQUAL:
