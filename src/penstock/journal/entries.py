@@ -34,7 +34,6 @@ class Entries:
     )
 
     def __init__(self) -> None:
-        # Of those entries that have any.
         self._props: list[bytes] = []
         self._props_len = array("i")
         self._bodies: list[bytes] = []

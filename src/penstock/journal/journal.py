@@ -117,7 +117,6 @@ class Journal:
         self._options = options
         self.names = Names()
         self.segments = Segments(files, folder, clock, salt)
-        # Reads written batches back.
         self.batches = BatchCache(files, folder, options.cache_bytes, options.view_bytes)
         # Called before a batch is built: stores write what the batch refers to, and call `sync_first`.
         self.before_write: list[Callable[[], None]] = []
@@ -132,7 +131,6 @@ class Journal:
         # Why the batch could not be written when it was last tried, if it is to be tried again; for people.
         self.stalled: OSError | None = None
         self.durable_lsn = 0
-        # Of all batches since the start.
         self.bytes_written = 0
         # Who waits for the gathering batch, and for the one in flight.
         self._waiters: list[Waiter] = []
@@ -142,7 +140,6 @@ class Journal:
         # When the gathering batch got its first row; with a full disk, when it was last tried.
         self._since_s = 0.0
         self._is_disk_full = False
-        # Not before this time is the batch tried again.
         self._retry_s = 0.0
         # The batch as it was built for a write that failed, and what it was built for.
         self._built: tuple[list[bytes], int] | None = None
@@ -207,7 +204,6 @@ class Journal:
         if (
             bodies is self._last_bodies
             and envelope is self._last_envelope
-            # A list can be used again for other bodies.
             and self._entries.holds(self._last_stretches[0][2], bodies)
         ):
             _, route, entry, flags, _, _ = self._last_stretches[0]
@@ -690,7 +686,6 @@ class Journal:
     def named_segment(self) -> int:
         """Return the newest segment whose name is durable: those before it may be removed."""
         if self._options.confirm_sync != FSYNC and self.segments.named < self.segments.writer().number:
-            # No commit does it.
             self.segments.names().fdatasync()
             self.segments.named = self.segments.writer().number
         return self.segments.named

@@ -24,7 +24,6 @@ VERSION: Final = 1
 BLOCK_BYTES: Final = 4096
 ALIGN_BYTES: Final = 8
 HEAP_BYTES_MAX: Final = 2**31 - 1
-# Of one batch, in its header.
 EVENTS_MAX: Final = 2**32 - 1
 
 # Magic, version, 0, salt, segment, first LSN, wall µs, 20 zeros, checksum.
@@ -51,7 +50,6 @@ CRC_BYTES: Final = 4
 # Body of an entry whose row is a REFERENCE: address, payload bytes.
 REFERENCE_BODY: Final = struct.Struct("<qi")
 
-# Batch flags.
 COMMIT_MARK: Final = 1
 
 PADDING: Final = (b"", b"\0", b"\0" * 2, b"\0" * 3, b"\0" * 4, b"\0" * 5, b"\0" * 6, b"\0" * 7)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Final
 
-# Indexes in a decoded row.
 ROW_SEQ: Final = 0
 ROW_QUEUE: Final = 1
 ROW_ACTOR: Final = 2
@@ -63,7 +62,6 @@ COMMIT: Final = 35
 
 GONE_KINDS: Final = frozenset({ACKED, REJECTED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED, FETCHED, LOST, MOVED})
 
-# Row flags.
 PERSISTENT: Final = 1
 # Only the first entry of the run carries the properties; they are those of all.
 SHARED_PROPS: Final = 2

@@ -85,10 +85,8 @@ class BatchView:
         self.durable_lsn = header.durable_lsn
         self.wall_us = header.wall_us
         self.flags = header.flags
-        # Of its header.
         self.crc = header.crc
         at = header.rows * ROW_BYTES
-        # See `rows` for the fields.
         self.rows: list[tuple[int, ...]] = list(ROW.iter_unpack(meta[:at]))
         lengths = header.entries * LENGTH_BYTES
         self.props_len = array("i")

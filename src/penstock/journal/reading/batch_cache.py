@@ -101,7 +101,6 @@ class BatchCache:
                 raise RottenBatch(segment, pos, str(error)) from error
             if view is not None and found is not None:
                 if None not in found:
-                    # However large it is: the next run is in it.
                     self._keep_view(key, view, 1)
                 return found
         return self.read(segment, pos)[first : first + count]

@@ -39,7 +39,6 @@ __all__ = [
     "segment_numbers",
 ]
 
-# Above every LSN.
 NO_LIMIT: Final = 2**63
 
 
@@ -83,7 +82,6 @@ class ReplayEnd:
     def __init__(self, tail_segment: int, next_segment: int) -> None:
         # The newest file; -1 when there is none.
         self.tail_segment = tail_segment
-        # A number that was never used.
         self.next_segment = next_segment
         # LSN behind the last event; 0 when there is nothing.
         self.next_lsn = 0
@@ -195,7 +193,6 @@ class _Walk:
         self._is_placed = False
         # (segment, pos, bytes) of damage that reaches to the end of its segment: the next LSN says what it was.
         self._damage: list[tuple[int, int, int]] = []
-        # Where the last good batch ended.
         self._last_segment = from_segment
         self._last_end = from_pos
 

@@ -45,7 +45,6 @@ class SegmentReader:
         self._window = b""
         self._window_at = 0
         try:
-            # When it was opened; the newest segment grows.
             self.size = self.file.size()
             # None when nothing in the segment can be trusted.
             self.head = self._read_head()
