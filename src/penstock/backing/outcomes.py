@@ -30,7 +30,6 @@ DROPPED: Final = rows.DROPPED
 PURGED: Final = rows.PURGED
 # Handed out without acknowledgement.
 FETCHED: Final = rows.FETCHED
-# It cannot be read any more.
 LOST: Final = rows.LOST
 # It is in another queue now, or in this one under another number, and did not die on the way.
 MOVED: Final = rows.MOVED

@@ -51,11 +51,9 @@ class VolatileBackingQueue(BackingQueue):
     KIND = "volatile"
 
     def __init__(self) -> None:
-        # Ready, never fetched, oldest first.
         self._fresh: deque[Entry] = deque()
         # Ready before all of these: requeued, or passed when one behind was taken by number. By seq_id.
         self._older: dict[int, Entry] = {}
-        # Their order: a heap.
         self._older_ids: list[int] = []
         # Whether the heap is sorted throughout, which browsers need.
         self._older_sorted = False

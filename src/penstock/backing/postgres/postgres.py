@@ -81,7 +81,6 @@ class WaitingPut:
         self._queue = queue
         self.count = count
         self.token = token
-        # Known when it is there.
         self.ids: list[int] = []
 
     def done(self, ids: list[int] | None) -> None:
@@ -340,7 +339,6 @@ class PgBackingQueue(BackingQueue):
         reserved.reverse()
         from_seq_id = 0
         while True:
-            # What comes later is left out.
             page = self._reserved.looks.at(self._queue_link, from_seq_id) or []
             for seq_id, entry, _ in page:
                 while reserved and reserved[-1][0] < seq_id:

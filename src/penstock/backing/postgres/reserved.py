@@ -106,7 +106,6 @@ class PgReserved:
     def rows_came(self, rows: Sequence[TakenRow], asked: int) -> None:
         """Rows were reserved for this node, in the order of their ids; `asked`: how many it would have taken."""
         if len(rows) < asked:
-            # Not more of them stand behind.
             self._floor.look_at_all()
         if not rows:
             return

@@ -134,7 +134,6 @@ def _note(zones: Zones, result: Pick, status: MsgStatus) -> None:
         result.found.append(status)
         return
     if status.count == 1:
-        # Its neighbours are left alone.
         try:
             entry = zones.homes.read_one(status, 0)
         except OSError as error:

@@ -76,7 +76,6 @@ def retry(zones: Zones) -> None:
         while zones.strays.count:
             _put(zones, _first_stray(zones))
     except OSError:
-        # Said when they became strays.
         return
 
 

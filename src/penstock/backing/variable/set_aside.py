@@ -30,7 +30,6 @@ class SetAside:
     __slots__ = ("_clock", "_due_s", "_runs", "_wait_s", "count", "is_stalled")
 
     def __init__(self, clock: Clock) -> None:
-        # Messages.
         self.count = 0
         # Nothing can be read: where the messages are is not known either, or the machine is out of descriptors.
         self.is_stalled = False

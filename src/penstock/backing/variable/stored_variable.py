@@ -37,7 +37,6 @@ class StoredVariable(StoredQueue):
         self._doomed: list[int] = []
         # While messages move: the first that was met in a later segment, and which one that is.
         self._first_later = (0, 0)
-        # And the first that could not be read.
         self._first_unread = 0
 
     def snapshot(self) -> QueueState:

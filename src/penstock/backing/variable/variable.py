@@ -301,7 +301,6 @@ class VariableBackingQueue(BackingQueue):
         dropped = 0
         while True:
             head = head_of(self.zones)
-            # All messages of a run expire together.
             if head is None or not predicate(self.head_props()):
                 return dropped
             status = self._take_unread(head, head.count)
@@ -468,7 +467,6 @@ class VariableBackingQueue(BackingQueue):
         zones = self.zones
         at_once = self.paging.options.at_once
         if self.pending.count:
-            # Run by run.
             runs = len(zones.q1) + len(zones.q2) + len(zones.q3) + len(zones.q4) + zones.strays.positions()
             return runs + zones.delta_count > at_once
         # Only for large bodies the delta has to be read.
@@ -507,7 +505,6 @@ class VariableBackingQueue(BackingQueue):
                 part = min(end - first, PURGED_ROW_MAX)
                 self._journal.settle(rows.PURGED, self.queue_no, first, part, size)
                 first += part
-                # The bytes of all stand in the first row.
                 size = 0
 
     # --- what is gone ------------------------------------------------------------------------------

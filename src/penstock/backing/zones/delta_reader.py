@@ -30,7 +30,6 @@ class DeltaPart:
 
     def __init__(self) -> None:
         self.betas: list[MsgStatus] = []
-        # seq_ids.
         self.outdated: list[int] = []
         self.missing: list[int] = []
 
@@ -163,6 +162,5 @@ def first_stretch(
             at += 1
         if at > first:
             return first, at
-        # A hole: go on behind it.
         first, last = live.first_run(first + 1, stop)
     return stop, stop

@@ -40,7 +40,6 @@ class JournalSpans:
         if index == 0 or self._segments[index - 1] >= segment:
             return
         if self._seq_ids[index - 1] == seq_id:
-            # Nothing is left of that one.
             index -= 1
             del self._seq_ids[index]
             del self._segments[index]

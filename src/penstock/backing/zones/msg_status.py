@@ -66,7 +66,6 @@ class MsgStatus:
         size_bytes: int,
         persist_to: int,
     ) -> None:
-        # Of the first message.
         self.seq_id = seq_id
         self.count = count
         # The journal's number of the first message (its LSN); -1 for what is not in the journal.
@@ -87,7 +86,6 @@ class MsgStatus:
         # JOURNAL: the batch and the first entry. QUEUE_STORE: `place.segment` is the file.
         self.place = NOWHERE
         self.entry = 0
-        # As in RunPlace.
         self.addresses: array[int] | None = None
         # Payload bytes: of all; of each when they are equal, else -1; `sizes` when `msg` does not tell.
         self.size_bytes = size_bytes

@@ -168,7 +168,6 @@ def _visit_waiting(zones: Zones, pending: PendingAcks, seq_id: int, visit: FoldV
     except OSError as error:
         if is_temporary(error):
             raise
-        # It cannot be read now.
         return True
     return entry is None or visit(seq_id, entry, is_pending)
 

@@ -147,7 +147,6 @@ class Zones:
         try:
             found = self.homes.read(status)
             if len(found) == status.count and None not in found:
-                # Almost always.
                 status.load([entry for entry in found if entry is not None])
                 return [status]
         except OSError as failed:
@@ -270,7 +269,6 @@ class Zones:
             if status.count > from_q1 - pushed:
                 status = status.split_front(from_q1 - pushed)
                 q1.appendleft(status)
-            # It stays where it is if it cannot be written.
             parts = self._forgotten(status)
             q1.popleft()
             pushed += status.count
@@ -419,7 +417,6 @@ class Zones:
     def lose_slots(self, seq_ids: list[int]) -> None:
         """Messages of the delta cannot be found any more."""
         for seq_id in seq_ids:
-            # As in `deltas_to_betas`.
             self.lost(MsgStatus(seq_id, 1, None, None, 0, 0, places.QUEUE_STORE))
         self._count_missing(self.delta_start)
 
