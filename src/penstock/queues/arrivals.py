@@ -48,7 +48,6 @@ class Arrivals:
         self._seq_ids.append(next_seq_id)
         self._walls.append(wall_ms)
         if len(self._seq_ids) > self._samples_max:
-            # The newest one stays.
             del self._seq_ids[-2::-2]
             del self._walls[-2::-2]
 

@@ -22,7 +22,6 @@ class Purging:
     def __init__(self, queue: Queue, is_backing_long: bool, shelved: list[int]) -> None:
         self._queue = queue
         self._is_backing_long = is_backing_long
-        # The last one is next.
         self._shelved = shelved
 
     def purge_some(self, count_max: int) -> int:

@@ -46,7 +46,6 @@ class Consumer(ABC):
         self.priority = priority
         # False for a browser, which reads without taking.
         self.acquires = acquires
-        # Delivered means gone.
         self.no_ack = no_ack
         # The only consumer of its queue.
         self.exclusive = exclusive

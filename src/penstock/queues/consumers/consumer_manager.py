@@ -54,7 +54,6 @@ from penstock.queues.consumers.node_list import (
 ACTIVE: Final = INTERESTED | NOTIFIED
 INACTIVE: Final = REMOVED | NOT_INTERESTED | NON_ACQUIRING
 
-# The states from which each move is legal.
 TO_ADD: Final = REMOVED
 TO_REMOVE: Final = INTERESTED | NOT_INTERESTED | NOTIFIED | NON_ACQUIRING
 TO_GAIN_INTEREST: Final = NOT_INTERESTED

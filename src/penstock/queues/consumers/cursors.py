@@ -31,7 +31,6 @@ class Cursor:
     __slots__ = ("again", "position")
 
     def __init__(self, position: Key) -> None:
-        # The last key that was passed.
         self.position = position
         self.again: list[Key] = []
 
@@ -56,7 +55,6 @@ class Cursor:
 class Cursors:
     def __init__(self, keys: SortedChunks, start: Key) -> None:
         self._keys = keys
-        # Lower than every key.
         self._start = start
         self._by_consumer: dict[Consumer, Cursor] = {}
 

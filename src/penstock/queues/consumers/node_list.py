@@ -162,7 +162,6 @@ class PriorityLevel:
         }
 
     def __lt__(self, other: PriorityLevel) -> bool:
-        # Sorted, the highest priority comes first.
         return self.priority > other.priority
 
     def close(self) -> None:
@@ -202,9 +201,7 @@ class ConsumerNode:
         self.consumer = consumer
         self.level = level
         self.state: int = REMOVED
-        # In the list of its state.
         self.entry = Entry(self)
-        # In the All list of its level.
         self.all_entry = Entry(self)
 
     def close(self) -> None:

@@ -94,7 +94,6 @@ class NoLocal:
 
     def __init__(self, publisher: object) -> None:
         self.publisher = publisher
-        # Of the consumer's queue, while it is there.
         self.marks: PublisherMarks | None = None
 
     def refuses(self, seq_id: int) -> bool:

@@ -20,7 +20,6 @@ from penstock.queues.leaving.expiry import Expiring, ExpirySchedule
 @final
 class NextTurn(Expiring):
     def __init__(self, go_on: Callable[[int], None], expiries: ExpirySchedule) -> None:
-        # Called with the time.
         self._go_on = go_on
         self._expiries = expiries
 

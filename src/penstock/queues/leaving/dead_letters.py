@@ -44,7 +44,6 @@ _OUTCOMES: Final = {REJECTED: outcomes.REJECTED, EXPIRED: outcomes.EXPIRED}
 
 # A pending message of a queue: seq_id and entry.
 Dead = tuple[int, Entry]
-# No queue.
 NOWHERE: Final[frozenset[str]] = frozenset()
 
 

@@ -24,7 +24,6 @@ from penstock.queues.selection.shelf_selection import ShelfSelection
 class FifoOrder(Order):
     IS_OF_THE_QUEUE = False
 
-    # Set by `attach`.
     _cursors: Cursors
 
     def __init__(self, key_reader: KeyReader | None = None) -> None:

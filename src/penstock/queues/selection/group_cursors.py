@@ -28,7 +28,6 @@ class GroupCursor:
     __slots__ = ("_again", "_again_from", "_by_serial", "position")
 
     def __init__(self, by_serial: dict[int, MessageGroup]) -> None:
-        # The last seq_id that was passed.
         self.position = -1
         self._by_serial = by_serial
         self._again: list[tuple[int, int]] = []

@@ -43,7 +43,6 @@ class Order(ABC):
     # False when the queue can do without the order while nothing is shelved.
     IS_OF_THE_QUEUE = True
 
-    # Set by `attach`.
     shelf: Shelf
 
     def __init__(self, key_reader: KeyReader | None) -> None:

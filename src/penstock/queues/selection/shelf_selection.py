@@ -306,7 +306,6 @@ class ShelfSelection(Selection):
     def take(self, seq_ids: Sequence[int]) -> list[int]:
         items = self._shelf.items
         behind = [seq_id for seq_id in seq_ids if seq_id not in items]
-        # First: it may fail.
         had = {seq_id for seq_id, _ in self._backing.fetch_at(behind, THE_QUEUE)} if behind else set()
         found: list[int] = []
         for seq_id in seq_ids:
