@@ -29,7 +29,6 @@ CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "x-queue-type": ("type", ("classic", "quorum")),
 }
 QUEUE_VERSIONS: Final = (1, 2)
-# The type of a queue that does not say.
 CLASSIC: Final[Field] = ("S", b"classic")
 # x-queue-mode of a queue that keeps as little as possible in RAM.
 LAZY: Final[Field] = ("S", b"lazy")

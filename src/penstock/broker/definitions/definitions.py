@@ -28,7 +28,6 @@ CHANGE_BYTES_MAX: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 16 * 1024
 ID: Final = re.compile("[0-9a-f]{8,64}")
 
-# One thing, as it is written down.
 Json = dict[str, Any]
 
 

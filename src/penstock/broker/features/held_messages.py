@@ -156,7 +156,6 @@ class CountHeader(Counting):
         while items > TABLE_ITEMS_MAX:
             items -= items_in(headers.popitem()[1])
         headers[COUNT_HEADER] = ("l", count)
-        # Sorted, as quorum queues do it.
         return with_headers(envelope, dict(sorted(headers.items())))
 
 

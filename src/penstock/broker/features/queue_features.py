@@ -99,7 +99,6 @@ def equip_companion(vhost: VHost, queue: Queue) -> None:
 
 def _set_returns(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> None:
     is_delayed = features.retry_min_ms > 0 and features.retry_type != RETRY_DISABLED
-    # A quorum queue counts in any case.
     if features.delivery_limit < 0 and not is_delayed and queue.arguments.get("x-queue-type") != QUORUM:
         return
     counting = CountHeader()

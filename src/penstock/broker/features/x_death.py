@@ -32,7 +32,6 @@ X_DEATH: Final = "x-death"
 FIRST_DEATH_EXCHANGE: Final = "x-first-death-exchange"
 FIRST_DEATH_QUEUE: Final = "x-first-death-queue"
 FIRST_DEATH_REASON: Final = "x-first-death-reason"
-# Everything that a death writes.
 OUR_HEADERS: Final = (X_DEATH, FIRST_DEATH_EXCHANGE, FIRST_DEATH_QUEUE, FIRST_DEATH_REASON)
 CC: Final = "CC"
 # The one reason that a client gives; all others are automatic.

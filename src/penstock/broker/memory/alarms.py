@@ -26,7 +26,6 @@ DISK_CLEAR_FACTOR = 1.25
 class Alarm(ABC):
     """One resource that can run out."""
 
-    # What it is called in connection.blocked.
     RESOURCE: str = ""
 
     def __init__(self) -> None:

@@ -59,11 +59,9 @@ class Outcome:
     refused: list[int] = field(default_factory=list)
     # The exchange knows no queue for it: it stays.
     unrouted: list[int] = field(default_factory=list)
-    # With a consumer, or on its way elsewhere.
     busy: list[int] = field(default_factory=list)
     # Ready, and could not be taken now.
     out_of_reach: list[int] = field(default_factory=list)
-    # Not in the queue, or no longer.
     unknown: list[int] = field(default_factory=list)
 
 

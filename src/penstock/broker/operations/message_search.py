@@ -99,7 +99,6 @@ class Matcher:
             if age_ms is not None and age_ms < 0:
                 raise BadQuery(f"an age of {age_ms} ms; ages are 0 or more")
         self._needs_age = query.older_than_ms is not None or query.younger_than_ms is not None
-        # Messages of a run share their envelope.
         self._last: Envelope | None = None
         self._answer = False
 

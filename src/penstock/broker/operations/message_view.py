@@ -23,7 +23,6 @@ class MessageView:
     seq_id: int
     # ready, unacked or held.
     state: str
-    # When a held message is due.
     due_ms: int | None
     # When it expires, unless a consumer gets it before.
     expires_ms: int | None
@@ -32,12 +31,10 @@ class MessageView:
     redelivered: bool | None
     exchange: str
     routing_key: str
-    # Without the headers.
     properties: dict[str, str | int]
     # Names to [type, value], as in the definitions.
     headers: dict[str, Any]
     body_size: int
-    # Its first bytes.
     body: bytes
 
 

@@ -195,7 +195,6 @@ class _Sorting:
         self._source_queue = source_queue
         # Messages that stay, and why.
         self._staying: list[Problem] = []
-        # Messages of a run share their envelope.
         self._last: Envelope | None = None
         self._origin: Origin | None = None
         self._redriven: Envelope | None = None

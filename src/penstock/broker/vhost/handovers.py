@@ -92,7 +92,6 @@ class Handed:
         self.done: list[int] = []
         # They leave their source when the targets have answered.
         self.moving: list[int] = []
-        # They stay.
         self.refused: list[int] = []
 
 
@@ -106,7 +105,6 @@ class Handovers:
         self._clock = clock
         self._messages_max = messages_max
         self._bytes_max = bytes_max
-        # On their way.
         self.messages = 0
         self.bytes = 0
         # Sources of messages that were turned away.
@@ -260,7 +258,6 @@ class Handover:
         # Targets that have not answered.
         self._waiting = targets
         self._kept_by: list[str] = []
-        # Above 0 when a target has refused.
         self._rests_ms = 0
         self.is_done = False
 
