@@ -51,11 +51,9 @@ class ConfirmLedger:
     def __init__(self, when_ready: Callable[[], None]) -> None:
         # Called when `flush` has something to say, once until it was asked.
         self._when_ready = when_ready
-        # The number of the next publish.
         self._next = 1
         # Runs in the order of publishing; settled ones leave when they reach the left end.
         self._open: deque[PublishedRun] = deque()
-        # Settled, not yet told.
         self._ready: list[PublishedRun] = []
 
     def open_run(self, count: int, waiting: int) -> PublishedRun:

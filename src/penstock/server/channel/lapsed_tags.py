@@ -39,7 +39,6 @@ class LapsedTags:
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
         if low < high:
-            # It touches these: all become one.
             first = min(first, self._firsts[low])
             last = max(last, self._lasts[high - 1])
         self._firsts[low:high] = [first]

@@ -24,7 +24,6 @@ class Subscription:
         self.channel = channel
         # Chosen by the client or by the server; unique in its channel only.
         self.tag = tag
-        # Delivered means gone.
         self.no_ack = no_ack
         # Unacknowledged deliveries it may have; 0 = any number.
         self.prefetch_count = 0
@@ -153,7 +152,6 @@ class Subscription:
         except OSError as error:
             if not is_temporary(error):
                 raise
-            # Nothing was taken.
             consumer.look_later()
             return 0
         if run is None:

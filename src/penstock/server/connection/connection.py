@@ -38,7 +38,6 @@ log = logging.getLogger("penstock.connection")
 OUT_BYTES_FLUSH = 256 * 1024
 # Why what has arrived is not even parsed: the client does not read its answers, or an answer waits for the disk.
 OUTPUT = "output"
-# Or others come first.
 TURN = "turn"
 # Or what it has settled takes more than a turn, or what others have in a queue that it asks about.
 PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS, SETTLING, WAITING, TURN))
@@ -173,7 +172,6 @@ class Connection(asyncio.Protocol):
 
     def stop_reading(self, reason: str) -> None:
         if self.is_finished:
-            # It is read to its end.
             return
         if not self._read_stops and self._transport is not None:
             self._transport.pause_reading()

@@ -39,7 +39,6 @@ CAPABILITIES = (
 # The header of AMQP 0-9-1, and that of 0-9, which some old clients send and mean the same.
 ACCEPTED_HEADERS = (frames.PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 
-# What is expected next.
 HEADER = "header"
 START_OK = "connection.start-ok"
 TUNE_OK = "connection.tune-ok"
@@ -64,7 +63,6 @@ class Handshake:
         """Return address of the peer for the log, and whether it is on this machine."""
         name = transport.get_extra_info("peername")
         if not isinstance(name, tuple):
-            # The peer is gone already.
             return "unknown", False
         address = ipaddress.ip_address(str(name[0]).split("%")[0])
         mapped = getattr(address, "ipv4_mapped", None)

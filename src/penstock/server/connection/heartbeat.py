@@ -21,7 +21,6 @@ class Heartbeat:
         self._connection = connection
         self._interval_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        # Since the last check.
         self._heard = False
         self._spoke = False
         self._silent_checks = 0

@@ -65,5 +65,4 @@ class LoginGuard:
         if len(self._free_s) >= limits.LOGIN_GUARD_ENTRIES_MAX:
             # The one that has waited longest for another guess.
             del self._free_s[next(iter(self._free_s))]
-        # Last in line.
         self._free_s[key] = free_s

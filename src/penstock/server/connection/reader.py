@@ -119,7 +119,6 @@ class FrameReader(RouteMemory):
                 pos_after = self._publish_run(hot, data, pos)
                 if pos_after != pos:
                     pos = pos_after
-                    # It may have been long.
                     left = 1
                     continue
             kind = data[pos]

@@ -117,7 +117,6 @@ class PgWorkConnection(PgConnection):
                     self._attached.pop(queue_link, None)
                     continue
                 if queue_link.is_dropping:
-                    # It is added again if it stays.
                     continue
                 self._at_work = queue_link
                 await self._serve(connection, queue_link)
@@ -205,7 +204,6 @@ class PgWorkConnection(PgConnection):
             queue_link.rows_came(taken_rows(found), len(expired))
         await self._reserve_numbers(connection, queue_link)
         if queue_link.is_purging:
-            # It is added again when that is over.
             return
         receiver = queue_link.receiver
         getters, queue_link.getters = queue_link.getters, []

@@ -97,7 +97,6 @@ class Settlements:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        # In the order of their turn.
         self._waiting: deque[Sliced] = deque()
 
     def settle(self, channel: Channel, spans: list[Span], how: int) -> None:

@@ -56,7 +56,6 @@ class SyncWorker:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._descriptors: dict[int, int] = {}
-        # Received, not yet named.
         self._arrived: deque[int] = deque()
         self._error = 0
 

@@ -87,12 +87,10 @@ class ProcessSyncer(Syncer):
                 self._waiting.append(done)
             self._loop.call_soon(self._lose)
         except OSError as error:
-            # Nothing but additions was sent.
             if is_temporary(error) or error.errno == errno.ETOOMANYREFS:
                 # The system cannot pass on another descriptor just now.
                 self._loop.call_later(AGAIN_S, self.submit, files, done)
             else:
-                # The descriptor is not one.
                 self._loop.call_soon(self._fail, done, error)
 
     def _number(self, file: File) -> int:
@@ -104,7 +102,6 @@ class ProcessSyncer(Syncer):
             number = self._next_number
             socket.send_fds(self._socket, [command(ADD, number)], [descriptor])
             self._next_number += 1
-        # Last in line.
         self._numbers[file] = number
         return number
 

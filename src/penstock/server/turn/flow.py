@@ -36,7 +36,6 @@ class ThrottledPublishers:
         # At the last check that found a good pace: what had been delivered, and how many turns there had been.
         self.delivered_before = delivered_before
         self.turns_before = turns_before
-        # Checks since then.
         self.checks = 0
 
 
