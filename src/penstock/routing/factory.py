@@ -20,7 +20,6 @@ EXCHANGE_TYPES: Final = ("direct", "fanout", "headers", "topic", DELAYED_TYPE)
 # Types that a delayed exchange may route by.
 INNER_TYPES: Final = ("direct", "fanout", "headers", "topic")
 
-# Name, type, internal.
 PREDECLARED: Final[tuple[tuple[str, str, bool], ...]] = (
     ("", "direct", False),
     ("amq.direct", "direct", False),
