@@ -74,7 +74,6 @@ def _compare_truths(operator: int, left: bool, right: bool) -> Truth:
         return left == right
     if operator == UNEQUAL:
         return left != right
-    # Truths have no order.
     return None
 
 
