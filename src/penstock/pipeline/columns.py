@@ -15,7 +15,6 @@ TIME: Final = pa.timestamp("us", tz="UTC")
 EXPIRES_MS_MAX: Final = 253_402_300_799_999
 HEADERS: Final = pa.map_(pa.string(), pa.string())
 
-# Of a message as it was published.
 _CONTENT: Final = [
     pa.field("exchange", pa.string()),
     pa.field("routing_key", pa.string()),

@@ -23,5 +23,4 @@ FORECAST_MINUTES: Final = 60
 SLICE_ROWS: Final = 50_000
 # Groups of dead messages that are shown.
 GROUPS: Final = 20
-# Of PostgreSQL.
 SCHEMA: Final = "penstock"

@@ -46,7 +46,6 @@ class TableMaintenance:
 
     table: str
     expired_files: int
-    # Of compaction.
     files_before: int
     files_after: int
     vacuumed_files: int

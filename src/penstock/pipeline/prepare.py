@@ -76,7 +76,6 @@ def _note_classes(classes: Path, folder: Path) -> str:
         gateway = spark.sparkContext._gateway
         assert gateway is not None
         spark.stop()
-        # The list is complete when the JVM has ended.
         gateway.shutdown()
         gateway.proc.stdin.close()
         try:

@@ -65,10 +65,8 @@ class DecodedGroup:
         self.log = log
         self.request = request
         self.names = names
-        # Those that are asked for.
         self.rows = rows
         self.entries = entries
-        # By batch.
         self.wall_us = wall_us
         self.bad_properties = entries.bad_properties()
         self.bad_bodies = entries.bad_bodies()

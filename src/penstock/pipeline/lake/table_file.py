@@ -26,7 +26,6 @@ class NewFile:
 class TableFile:
     """A file that is part of the table."""
 
-    # Absolute.
     path: str
     rows: int
     bytes: int

@@ -53,7 +53,6 @@ def redrive(
                 lake=options.triage.lake,
                 selection=selection_of_group(one, options.triage),
                 destination=options.destination,
-                # Another name is another key.
                 name="" if options.again else REDRIVE,
                 skip_replayed=True,
                 dry_run=options.dry_run,

@@ -89,7 +89,6 @@ class ReplayProgress:
 
     published: int
     skipped: int
-    # Of this run, skipped ones included.
     total: int
 
 
@@ -148,7 +147,6 @@ class Replay:
             raise SelectionError("what was replayed before is known in a lake: give --lake, and not --source")
         self._resuming = None if self._lake is None or options.skip_replayed else Resuming(self._lake, self._name, what)
         self._published = 0
-        # By queue, and the first ones.
         self._skipped: dict[str, int] = {}
         self._skipped_messages: list[Skipped] = []
 

@@ -29,7 +29,6 @@ TAKEN_OFF: Final = (
 )
 NO_PROPERTIES: Final = b"\x00\x00"
 
-# What the sink gets.
 OUTGOING: Final = pa.schema(
     [
         pa.field("body", pa.binary()),
@@ -40,7 +39,6 @@ OUTGOING: Final = pa.schema(
     ]
 )
 OUTGOING_DDL: Final = "body binary, exchange string, routing_key string, properties binary, dedup_key string"
-# What it is made from.
 INCOMING: Final = ("lsn", "queue", "exchange", "routing_key", "properties", "body")
 
 

@@ -39,7 +39,6 @@ MESSAGE_KINDS: Final = sorted(set(KINDS.values()) - {KINDS[UNREADABLE], DELETED}
 DELIVERIES: Final = ("delivered", "fetched")
 X_DEATH: Final = "array<struct<queue:string,exchange:string,reason:string,count:bigint,time:string>>"
 
-# Of the year 9999: Spark has no times beyond.
 LAST_SECOND: Final = 253402300799
 
 

@@ -43,7 +43,6 @@ _TEXT: Final = (StringType,)
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _OCTETS: Final = (BinaryType, StringType)
 
-# What each column may be.
 COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "body": _OCTETS,
     "exchange": _TEXT,

@@ -28,9 +28,7 @@ class Entries:
         # Counting events needs no more of them than this.
         self.disk_lengths = group.lengths()
         self.count = len(self.disk_lengths[0])
-        # Of each batch.
         self.counts: Ints = np.array([batch.entries for batch in group.batches])
-        # First entry of each batch.
         self._first: Ints = np.cumsum(self.counts) - self.counts
         self._properties: Any = None
         self._bodies: Any = None

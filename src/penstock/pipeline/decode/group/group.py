@@ -16,7 +16,6 @@ from penstock.journal.format.layout import BLOCK_BYTES, CRC_BYTES, LENGTH_BYTES,
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-# As they are on disk.
 Lengths = NDArray[np.int32]
 
 
@@ -28,7 +27,6 @@ class Batch(NamedTuple):
     first_lsn: int
     next_lsn: int
     wall_us: int
-    # Of its header.
     crc: int
     rows: int
     entries: int

@@ -29,7 +29,6 @@ class Routes:
         self._wire_codes: dict[bytes, int] = {}
         self._exchanges: list[str | None] = []
         self._keys: list[str | None] = []
-        # By code.
         self._problems: dict[int, str] = {}
         self._texts: tuple[Texts, Texts] | None = None
 

@@ -71,15 +71,12 @@ class Rows:
         "skipped",
     )
 
-    # Of the first event.
     lsn: Ints
     seq: Ints
     count: Ints
-    # In the group.
     batch: Ints
     queue: Ints
     actor: Ints
-    # As in the views.
     kind: Ints
     flags: Ints
     arg: Ints

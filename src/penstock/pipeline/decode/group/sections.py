@@ -90,7 +90,6 @@ class Walk:
         self._head = _read_head(log, part.segment)
         # Of the batch before; -1 when it is not known.
         self._prev_crc = -1
-        # Of the last good batch.
         self._last_us = self._head.wall_us if self._head is not None else 0
         # Where the bytes begin that could not be read; -1 when the batch before was good.
         self._damaged_from = -1
