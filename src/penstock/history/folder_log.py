@@ -144,7 +144,6 @@ class FolderLog(Log):
 
     def close(self) -> None:
         self._segments.close()
-        # A view of it keeps it.
         self._mapped = None
         self._growing = {}
         self._state = None

@@ -20,7 +20,6 @@ TRIES: Final = 3
 PAUSE_S: Final = 0.1
 TIMEOUT_S: Final = 30.0
 JSON_BYTES_MAX: Final = 256 * 1024 * 1024
-# An error's text.
 _ERROR_BYTES_MAX: Final = 64 * 1024
 _REPEATABLE: Final = ("GET", "PUT")
 _PORTS: Final = {"http": 80, "https": 443}

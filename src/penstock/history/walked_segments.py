@@ -60,5 +60,4 @@ def _weight(walk: SegmentWalk) -> int:
     return NAMES_LEAST + walk.name_count
 
 
-# Of this process.
 WALKED: Final = WalkedSegments()
