@@ -11,7 +11,6 @@ from penstock.client.amqp.address import Address
 
 # A read takes at most so much; it is also what may wait unread on our side.
 READ_BYTES: Final = 256 * 1024
-# What is gathered before it is sent.
 SEND_BYTES: Final = 1024 * 1024
 # Without heartbeats it is the system that notices a dead peer: after a minute of silence it asks, four times.
 KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
@@ -22,7 +21,6 @@ def set_options(setsockopt: Callable[[int, int, int], None]) -> None:
     setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE:
-        # Systems have some of these.
         if hasattr(socket, name):
             setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

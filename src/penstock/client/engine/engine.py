@@ -81,7 +81,6 @@ class Engine:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._is_inside = False
-        # Why it cannot be used any more.
         self._end = ""
         self._broker, self._node = open_folder(folder, self._clock)
         self._vhost = self._broker.vhosts[VHOST]
@@ -167,7 +166,6 @@ class Engine:
                 self._give_up(f"it was given up after {error!r}")
                 raise ConnectionLost(f"{self.folder} failed: {error!r}. The next call opens it anew") from error
             except BaseException:
-                # Ctrl-C, at any place.
                 self._give_up("a call was interrupted")
                 raise
             finally:
@@ -518,7 +516,6 @@ class Engine:
             if not delay_s:
                 self._give_back(chosen)
                 return [one.id for one in chosen]
-            # Rounded up: never too early.
             due_ms = self._clock.wall_ms() - int(-delay_s * 1000 // 1)
             envelopes = [records.returning_envelope(one.envelope, due_ms, one.expires_ms, one.handed) for one in chosen]
             for one, envelope in zip(chosen, envelopes, strict=True):

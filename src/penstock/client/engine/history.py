@@ -18,7 +18,6 @@ from penstock.queues.queue import Queue
 PAGE_MESSAGES = 1_000
 PAGE_BYTES = 16 << 20
 
-# Number, envelope and body of a message.
 Kept = tuple[int, Envelope, bytes]
 
 

@@ -78,7 +78,6 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
         try:
             return await self._reserve(count, deadline_s)
         except ConnectionLost:
-            # It is said once.
             self._forget()
             raise
 
@@ -144,7 +143,6 @@ class AsyncAmqpConsumer(AsyncConsumerDriver):
         if strangers or len(set(ids)) < len(ids):
             names_them = ", ".join(strangers[:10]) or "one that is named twice"
             raise NotReserved(f"not reserved by this consumer of {self._queue!r}: {names_them}")
-        # They go out with the question for the next.
         self._ack(channel, ids)
         return await self.reserve(count, 0.0)
 

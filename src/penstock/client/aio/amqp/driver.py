@@ -88,7 +88,6 @@ class AsyncAmqpDriver(AsyncDriver):
     async def _used(self, queue: str) -> str:
         """Make the queue if it is not there; what the broker calls it."""
         name = names.on_broker(queue)
-        # Others may have deleted it since.
         self._link.forget(name)
         await self._link.ensure(name)
         self._queues.add(queue)

@@ -43,6 +43,5 @@ async def kick(link: AsyncLink, queue: str, count: int) -> int:
             if len(found) < len(asked):
                 break
     finally:
-        # What was fetched and not copied goes back.
         await wire.settle([channel.close()])
     return moved

@@ -139,7 +139,6 @@ class AsyncWire:
                 await self.flush()
                 await self.wait(lambda: answer.is_done, monotonic() + CLOSE_OK_S)
             except ClientError:
-                # It is gone, which is what was wanted.
                 self.connection.lose("closed")
         await self.drop()
 

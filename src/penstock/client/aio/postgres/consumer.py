@@ -191,7 +191,6 @@ class AsyncPgConsumer(AsyncConsumerDriver):
         try:
             await self._free_link().rows("set_waiting", (self._participant.number, False))
         except BaseException:
-            # The caller does not get them now.
             self._found.extendleft(reversed(messages))
             raise
 

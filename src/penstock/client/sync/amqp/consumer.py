@@ -79,7 +79,6 @@ class AmqpConsumer(ConsumerDriver):
         try:
             return self._reserve(count, deadline_s)
         except ConnectionLost:
-            # It is said once.
             self._forget()
             raise
 
@@ -145,7 +144,6 @@ class AmqpConsumer(ConsumerDriver):
         if strangers or len(set(ids)) < len(ids):
             names_them = ", ".join(strangers[:10]) or "one that is named twice"
             raise NotReserved(f"not reserved by this consumer of {self._queue!r}: {names_them}")
-        # They go out with the question for the next.
         self._ack(channel, ids)
         return self.reserve(count, 0.0)
 

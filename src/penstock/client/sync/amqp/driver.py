@@ -89,7 +89,6 @@ class AmqpDriver(Driver):
     def _used(self, queue: str) -> str:
         """Make the queue if it is not there; what the broker calls it."""
         name = names.on_broker(queue)
-        # Others may have deleted it since.
         self._link.forget(name)
         self._link.ensure(name)
         self._queues.add(queue)

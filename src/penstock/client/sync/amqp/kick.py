@@ -44,6 +44,5 @@ def kick(link: Link, queue: str, count: int) -> int:
             if len(found) < len(asked):
                 break
     finally:
-        # What was fetched and not copied goes back.
         wire.settle([channel.close()])
     return moved

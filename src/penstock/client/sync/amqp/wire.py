@@ -140,7 +140,6 @@ class Wire:
                 self.flush()
                 self.wait(lambda: answer.is_done, monotonic() + CLOSE_OK_S)
             except ClientError:
-                # It is gone, which is what was wanted.
                 self.connection.lose("closed")
         self.drop()
 
