@@ -12,7 +12,6 @@ from penstock.disk.os_files import OsFiles
 from penstock.errors import StartupError
 from penstock.store.queue.places import StoreError
 
-# Exit codes, as documented in --help.
 EXIT_UNREADABLE = 2
 
 

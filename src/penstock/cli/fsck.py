@@ -15,7 +15,6 @@ from penstock.errors import StartupError
 if TYPE_CHECKING:
     from penstock.store.inspect.fsck import Report
 
-# Exit codes, as documented in --help.
 EXIT_FINDINGS = 1
 EXIT_UNREADABLE = 2
 

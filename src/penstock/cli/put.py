@@ -15,7 +15,6 @@ from penstock.cli.session import open_session, session_options
 if TYPE_CHECKING:
     from penstock.client.message import QueueStats
 
-# Exit codes, as documented in --help.
 EXIT_FAILED = 1
 
 

@@ -27,7 +27,6 @@ from penstock.server.turn.collector import Collector
 
 log = logging.getLogger("penstock.server")
 
-# Exit codes, as documented in --help.
 EXIT_STARTUP = 1
 EXIT_DISK = 1
 

@@ -35,7 +35,6 @@ from penstock.worker.worker import Worker
 if TYPE_CHECKING:
     from penstock.cli.work import WorkOptions
 
-# Exit codes, as documented in --help.
 EXIT_FAILED = 1
 
 
