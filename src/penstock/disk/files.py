@@ -148,7 +148,6 @@ class FolderLocked(Exception):
 def check_path(path: str) -> None:
     """A path stays in the folder; "" is the folder itself. Another one is a mistake in the program."""
     assert not path or not {"", ".", ".."}.intersection(path.split("/")), path
-    # They mean something on Windows.
     assert "\\" not in path and ":" not in path, path
 
 
