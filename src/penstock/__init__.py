@@ -41,6 +41,5 @@ else:
             from penstock.client import message as module
         else:
             from penstock.client import errors as module
-        # The next time it is there.
         globals()[name] = vars(module)[name]
         return globals()[name]
