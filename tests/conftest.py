@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,22 +19,28 @@ from tests.effort import examples
 settings.register_profile("penstock", deadline=None, max_examples=examples(100))
 settings.load_profile("penstock")
 
+ROOT = Path(__file__).resolve().parents[1]
+
 pytest_plugins = ["tests.postgres_server"]
 
 # For every Spark that a test starts, in whatever process: it is over before the better compiler has paid for itself.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Tests that share a Spark session share a process, too: a session takes a gigabyte, and seconds to start.
+# Files whose tests share a Spark session share a process, too: a session takes a gigabyte, and seconds to start.
 SPARK = "tests/pipeline/"
+SESSION = "spark: SparkSession"
 # Those that start Spark in processes of their own do it one after the other: Spark gives up on what starts too slowly.
 SPARK_PROCESSES = (
     "tests/pipeline/cluster/",
     "tests/pipeline/exactly_once/",
+    "tests/pipeline/refine/test_refine_process.py",
+    "tests/pipeline/sink/test_retried_task.py",
+    "tests/pipeline/test_java.py",
+    "tests/pipeline/test_shipping.py",
+    "tests/pipeline/test_warm_worker.py",
     "tests/cli/test_pipeline_run.py",
     "tests/cli/test_pipeline_walk.py",
 )
-# Those in there that have none.
-NOT_SPARK = ("tests/pipeline/decode/", "tests/pipeline/report/")
 # Long searches whose tests share nothing.
 SEARCHES = ("tests/simulation/test_simulation.py", "tests/simulation/features/")
 
@@ -41,9 +49,15 @@ def group_of(nodeid: str) -> str:
     """Tests of one group run in one process: those of a file, all that use Spark, or a single one."""
     if nodeid.startswith(SPARK_PROCESSES):
         return "Spark in processes"
-    if nodeid.startswith(SPARK) and not nodeid.startswith(NOT_SPARK):
+    file = nodeid.partition("::")[0]
+    if file.startswith(SPARK) and uses_session(file):
         return SPARK
-    return nodeid if nodeid.startswith(SEARCHES) else nodeid.partition("::")[0]
+    return nodeid if nodeid.startswith(SEARCHES) else file
+
+
+@cache
+def uses_session(file: str) -> bool:
+    return SESSION in (ROOT / file).read_text(encoding="utf-8")
 
 
 class Groups(LoadFileScheduling):
