@@ -31,7 +31,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate mutants format clean
+.PHONY: help run test check static lint types generated ready tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate mutants format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +56,10 @@ types: $(VENV)/dev.stamp
 generated: $(VENV)/dev.stamp
 	$(PY) tools/codegen.py --check
 	$(PY) tools/unasync.py --check
+
+# Compile the test modules once, before several processes do it at the same time.
+ready: $(VENV)/spark.stamp
+	$(PY) -m pytest --collect-only -q >$(VENV)/collected.txt
 
 tidy: $(VENV)/dev.stamp
 	$(PY) -m pytest -q tests/test_import_direction.py tests/test_tidy.py
