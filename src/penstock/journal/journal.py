@@ -132,7 +132,7 @@ class Journal:
         self.stalled: OSError | None = None
         self.durable_lsn = 0
         self.bytes_written = 0
-        # Who waits for the gathering batch, and for the one in flight.
+        # The waiters of the gathering batch, and of the one in flight.
         self._waiters: list[Waiter] = []
         self._waiters_in_flight: list[Waiter] = []
         self._lsn_in_flight = 0
@@ -480,7 +480,7 @@ class Journal:
         if self.stalled is None:
             return True
         if self._is_disk_full and self._waiters and not self.wants_commit:
-            # Building a small one again costs little, and those who wait should hear soon.
+            # Building a small one again costs little, and waiters should hear soon.
             return True
         return self._clock.monotonic_s() >= self._retry_s
 
@@ -642,7 +642,7 @@ class Journal:
         return True
 
     def _stall(self, error: OSError, is_mark: bool) -> None:
-        """The machine is out of descriptors or memory. The batch is kept, and so are those who wait for it."""
+        """Keep the batch and its waiters: the machine is out of descriptors or memory."""
         if not self._cut():
             return
         self.stalled = error
@@ -651,7 +651,7 @@ class Journal:
             self._unmarked_since_s = self._retry_s
 
     def _give_up_for_now(self, error: OSError, is_mark: bool) -> None:
-        """There is no room. The batch is kept; those who wait are told that it may never be durable."""
+        """Keep the batch, and tell its waiters that it may never be durable: the disk is full."""
         if is_mark:
             # The next batch that is written says the same.
             self._unmarked_since_s = -1.0
