@@ -390,7 +390,7 @@ class NodeStore:
         if self.checkpointer.is_running:
             return
         if self.checkpointer.fatal is not None:
-            # Nothing is durable any more: those who wait are told so.
+            # Nothing is durable any more: waiters are told so.
             self.journal.fail(self.checkpointer.fatal)
         elif self.checkpointer.failure:
             self._checkpoint_lsn = -1

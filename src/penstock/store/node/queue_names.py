@@ -25,7 +25,7 @@ NUMBERS_KEPT: Final = 1 << 24
 
 @final
 class QueueName:
-    """Whom a number stands for."""
+    """The queue that a number stands for."""
 
     __slots__ = ("queue_id", "text", "vhost_id")
 
