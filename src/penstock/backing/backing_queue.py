@@ -94,7 +94,7 @@ class BackingQueue(ABC):
     # Name of the implementation, for `invoke` and for `status`.
     KIND: str = ""
     # True where something else than the node's journal keeps the messages. A publish there and an ack elsewhere are
-    # then not one batch: who moves a message waits for the token before it settles the source.
+    # then not one batch: a move waits for the token before it settles the source.
     IS_REMOTE: bool = False
 
     # --- life -------------------------------------------------------------------------------------

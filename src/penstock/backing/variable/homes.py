@@ -209,7 +209,7 @@ class Homes:
         return found
 
     def read_one(self, status: MsgStatus, index: int) -> Entry | None:
-        """One message of a run, for who wants messages out of order: as `read`, but its neighbours are left alone."""
+        """Read one message of a run: as `read`, but its neighbours are not read."""
         self.reads += 1
         try:
             if status.msg_in_store == places.JOURNAL:
@@ -225,7 +225,7 @@ class Homes:
         return self._read_record(status.place.segment, status.addresses[index], status, index)
 
     def look(self, status: MsgStatus) -> list[Entry | None]:
-        """As `read`, for who only looks: None for what cannot be read now, too."""
+        """As `read`, for looking only: None for what cannot be read now, too."""
         try:
             return self.read(status)
         except OSError as error:
@@ -234,7 +234,7 @@ class Homes:
         return [self.look_at(status, index) for index in range(status.count)]
 
     def look_at(self, status: MsgStatus, index: int) -> Entry | None:
-        """As `read_one`, for who only looks."""
+        """As `read_one`, for looking only."""
         try:
             return self.read_one(status, index)
         except OSError as error:

@@ -107,7 +107,7 @@ def _entries_of(zones: Zones, runs: list[MsgStatus], first: int, count_max: int,
             rest = rest.part_for(at, count)
         bytes_left -= rest.size_bytes
         if count_max == 1 and rest.msg is None:
-            # Who asks for one message jumps; who walks asks for more.
+            # A caller that wants one message jumps; one that walks asks for more.
             found = [zones.homes.look_at(rest, 0)]
         else:
             found = bodies_of(zones, rest)
