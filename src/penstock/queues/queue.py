@@ -149,7 +149,7 @@ class Queue(Availability):
         self.selection: Selection | None = None
         self.activity: SingleActive | None = None
         self.lifetime: Lifetime | None = None
-        # Who published what; kept while a consumer does not want its own connection's messages.
+        # Publishers of messages; kept while a consumer has no-local.
         self.marks: PublisherMarks | None = None
         # Publishes to a durable queue that wait for the disk, for the case that it crashes.
         self._unconfirmed: dict[ConfirmToken, None] = {}
@@ -499,7 +499,7 @@ class Queue(Availability):
             self.consumers.missed(consumer)
 
     def offer(self) -> None:
-        """Serve those who were notified before a method looks at the queue, or changes it.
+        """Serve notified consumers before a method looks at the queue, or changes it.
 
         In RabbitMQ a consumer that waits has a message as soon as it is published. Here it has only been notified, and
         what comes behind the publish in the same read would otherwise get at the message first.

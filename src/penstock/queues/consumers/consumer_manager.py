@@ -164,7 +164,7 @@ class ConsumerManager:
     # --- notifying ------------------------------------------------------------------------------------
 
     def notify_available(self, count: int) -> None:
-        """`count` messages became available: tell all browsers, and up to `count` of those who come first.
+        """Tell all browsers, and up to `count` of the first consumers, that `count` messages became available.
 
         Only the highest priority that can take the messages is told; a lower one when no higher one wants them.
         """

@@ -108,7 +108,7 @@ class Intake:
             self.publishers.published(publisher, first_seq_id, len(bodies))
 
     def has_room(self, body: bytes, may_vanish: bool) -> bool:
-        """Whether no gate would refuse the message now: for those who move messages to several queues or to none."""
+        """Return whether no gate would refuse the message now; for moves to several queues or to none."""
         for gate in self.gates:
             if not gate.has_room(body, may_vanish):
                 return False

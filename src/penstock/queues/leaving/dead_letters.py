@@ -48,7 +48,7 @@ NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 class DeadLetterSource(ABC):
-    """A queue, as those who carry its dead away see it.
+    """A queue, as carriers of its dead letters see it.
 
     What is not abstract is so for messages that have no place in the queue: there is nothing to note or to give back.
     """

@@ -49,7 +49,7 @@ class GroupOrder(Order):
         self._by_serial: dict[int, MessageGroup] = {}
         self._next_serial = 0
         self._free = GroupHeap(self._by_serial)
-        # Heaps of those who have a group; None is basic.get.
+        # Heaps of consumers that have a group; None is basic.get.
         self._own: dict[Consumer | None, GroupHeap] = {}
         self._cursors: dict[Consumer, GroupCursor] = {}
 
