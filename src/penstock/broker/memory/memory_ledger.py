@@ -33,7 +33,7 @@ class MemoryLedger:
     def __init__(self, looks_max: int = LOOKS_MAX) -> None:
         self.total_bytes = 0
         self._looks_max = looks_max
-        # Who was not asked for the longest time comes first.
+        # The holder that was not asked for the longest time comes first.
         self._known: OrderedDict[MemoryHolder, int] = OrderedDict()
         self._touched: dict[MemoryHolder, None] = {}
 

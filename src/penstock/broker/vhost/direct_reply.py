@@ -28,7 +28,7 @@ class ReplyReceiver(ABC):
 
 
 class DirectReplies:
-    """Who waits at which address."""
+    """The receivers of replies, by address."""
 
     def __init__(self) -> None:
         self._receivers: dict[str, ReplyReceiver] = {}

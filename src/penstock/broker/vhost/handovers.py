@@ -67,7 +67,7 @@ class Errand:
         passes_gates: bool = False,
         delivered: int = NOT_DELIVERED,
     ) -> None:
-        # Who is asked again if it does not succeed.
+        # It is asked again if the handover does not succeed.
         self.carrier = carrier
         # The messages as the targets get them.
         self.envelope = envelope

@@ -67,7 +67,7 @@ class VHost(QueueOwner):
         self.queues: dict[str, Queue] = {}
         # Counts every change of exchanges, queues and bindings.
         self.topology_version = 0
-        # Who has remembered a route since the last time that something was deleted.
+        # The route memories that were filled since something was last deleted.
         self._route_memories: set[RouteMemory] = set()
         self._router = Router(self.exchanges)
         # Bindings by what they lead to, so that a deletion finds them.
