@@ -264,7 +264,7 @@ class Channel(ReplyReceiver):
         return count
 
     def offer(self) -> None:
-        """Let the queues of its consumers serve those who were notified, before a method changes these consumers."""
+        """Let the queues of its consumers serve notified consumers, before a method changes these."""
         for subscription in list(self.subscriptions.values()):
             subscription.offer()
 

@@ -108,7 +108,7 @@ class Subscription:
             self.update_interest()
 
     def offer(self) -> None:
-        """Let its queues serve those who were notified."""
+        """Let its queues serve notified consumers."""
         for consumer in list(self.consumers):
             consumer.queue.offer()
 

@@ -29,7 +29,7 @@ class BrokerAnswers:
         self._guard = guard
 
     async def access(self, name: str, password: bytes, peer: str) -> Access:
-        """History shows everything, so it is for those who may do everything."""
+        """Check a login. History shows everything, so it is for users who may do everything."""
         address = address_key(peer)
         await self._wait_for_turn(address, name)
         user = self._broker.users.authenticate(name, password)

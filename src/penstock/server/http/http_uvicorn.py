@@ -107,7 +107,7 @@ def make_server(app: Any, connections_max: int) -> QuietServer:
             # It warns of each request that is not HTTP, and any client can send those.
             log_level="error",
             access_log=False,
-            # Who asks is who is connected, whatever headers say: it decides whether a guest is let in.
+            # The address is that of the connection, whatever headers say: it decides whether a guest is let in.
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=int(WAIT_S),

@@ -25,7 +25,7 @@ log = logging.getLogger("penstock.postgres")
 
 # Between two tries to connect: from the first to the last, each twice the one before, with some chance in it.
 BACKOFF_S = (0.02, 2.0)
-# Who asks meanwhile is not refused yet.
+# Calls are not refused yet meanwhile.
 CONNECTING_S = 1.0
 
 Connection = psycopg.AsyncConnection[Any]

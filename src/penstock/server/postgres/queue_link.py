@@ -42,7 +42,7 @@ class ServerQueueLink(PgQueueLink):
         self.queue_id = queue_id
         self.receiver = receiver
         self._run = run
-        # This node, among those who use the queue.
+        # This node, among the users of the queue.
         self.participant = Participant(name, "consumer", GRACE_S, SAYS_AFTER_S)
         # What puts notify on; "" = not known yet.
         self.channel = ""
@@ -67,7 +67,7 @@ class ServerQueueLink(PgQueueLink):
         self.numbers: list[int] = []
         self.is_asked = False
         self._look_due = False
-        # Who gets by hand, and who waits for quiet.
+        # Calls that wait for a basic.get, and for quiet.
         self.getters: list[Answered] = []
         self.quiet: list[Callable[[], None]] = []
 
