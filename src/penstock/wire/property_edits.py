@@ -48,7 +48,7 @@ def headers_of(envelope: Envelope) -> Table:
 
 
 def header_of(envelope: Envelope, name: str) -> Field | None:
-    """One header of one message. Who asks for those of many messages has a `HeaderReader`."""
+    """Return one header of one message. For many messages there is `HeaderReader`."""
     return _decode_headers(envelope.properties).get(name)
 
 
