@@ -12,7 +12,7 @@ from penstock.pipeline.jobs.command.job import Job, answer, fail
 from penstock.pipeline.jobs.command.options import json_option, lake_option, queue_options
 
 
-# Its page is written where its user wants it, for whom he wants.
+# The user decides where the page is written, and who may read it.
 @click.command(cls=Job, private=False, short_help="What happened, as a page with plots and as tables.")
 @lake_option
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Write a self-contained HTML page, too.")
