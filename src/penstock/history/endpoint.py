@@ -98,7 +98,7 @@ class HistoryEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        # Who does not read the answer loses the connection: the server sees that the answer did not end.
+        # A client that does not read the answer loses the connection: the server sees that the answer did not end.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._request_s):
                 await send_answer(send, await self._answer(scope, receive))
