@@ -9,7 +9,7 @@ It has no connection and no clock: the caller passes the time in and does what i
                waiting consumers just before. `next_look_s` says when to look again although no notification comes
     lost       the session is gone, and with it the lock that proved it alive; `attach` takes the number up again
 
-A notification is a hint, and names one of those who wait (`moment_s`).
+A notification is a hint, and names one waiting participant (`moment_s`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LOOKS_S: Final = (0.005, 0.025, 0.1, 0.5)
 LATER_LOOKS_S: Final = 1.0
 # Clocks are floats: a time that is as good as reached is reached.
 ROUNDING_S: Final = 0.0005
-# A notification names one of those who wait. The others look a moment later, in case it is busy or gone: by then it has
-# taken what there was for it, and most of the others find nothing to do anyway.
+# A notification names one waiting participant. The others look a moment later, in case it is busy or gone: by then it
+# has taken what there was for it, and most of the others find nothing to do anyway.
 MOMENT_S: Final = (0.01, 0.02)
 # Between two sweeps, which return what the dead had reserved. With some chance in it, so that not all sweep together.
 SWEEP_S: Final = (2.0, 4.0)

@@ -1,4 +1,4 @@
-"""Who an embedded PostgreSQL runs as: it refuses to run as root."""
+"""The user that an embedded PostgreSQL runs as: it refuses to run as root."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ServerUser:
 
 
 def server_user() -> ServerUser | None:
-    """Who the server runs as; None: as we do."""
+    """Return the user that the server runs as; None: our own."""
     if sys.platform == "win32":
         raise PostgresFailed("There is no embedded PostgreSQL on Windows: name a server by its URL.")
     if os.geteuid() != 0:
