@@ -190,7 +190,8 @@ class Connection:
         self.frame_bytes_max = min(method.frame_max or FRAME_BYTES_MAX, FRAME_BYTES_MAX)
         self._reader.frame_bytes_max = self.frame_bytes_max
         self.channels_max = min(method.channel_max or CHANNELS_MAX, CHANNELS_MAX)
-        # Ours alone, 0 included: who works on a message for an hour sends none, and must not be cut off for it.
+        # Ours alone, 0 included: a client that works on a message for an hour sends none, and must not be cut off for
+        # it.
         self.heartbeat_s = self.address.heartbeat_s
         self._send(methods.ConnectionTuneOk(self.channels_max, self.frame_bytes_max, self.heartbeat_s))
         self._send(methods.ConnectionOpen(self.address.vhost))

@@ -78,7 +78,8 @@ def put_properties(message_id: str, now: datetime, delay_s: float, ttl_s: float 
 def copy_properties(
     delivery: Delivery, now: datetime, deliveries: int, note: str | None, steps: int, note_bytes_max: int
 ) -> Properties:
-    """Of a copy that takes the place of a message. Who published it is left out: brokers want that to be us."""
+    """Return the properties of a copy that takes the place of a message. The user-id is left out: brokers want it to
+    be ours."""
     old = delivery.properties
     headers: Table = {
         name: field for name, field in (old.headers or {}).items() if not name.startswith((delays.BIT_PREFIX, *BROKERS))

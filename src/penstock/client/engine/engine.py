@@ -50,7 +50,7 @@ from penstock.queues.queue import Queue
 from penstock.queues.taking import drop_taken
 
 VHOST: Final = "/"
-# Who waits looks again after so long even if nothing comes due: consumers that were forgotten announce themselves here.
+# A waiting caller looks again after so long even if nothing comes due: forgotten consumers are noticed then.
 LOOK_AGAIN_S: Final = 1.0
 # A moment in which something is due has begun when it is over.
 MOMENT_S: Final = 0.001

@@ -1,4 +1,4 @@
-"""Who has what: the engine's consumers, their reservations, and the leases that end them.
+"""The engine's consumers, their reservations, and the leases that end them.
 
 All of it is in RAM. Under the engine a reserved message is one that was fetched and not acked, so after a crash
 everything that was reserved is ready again.

@@ -9,7 +9,7 @@ Wake = Callable[[], None]
 
 
 class Watchers:
-    """Whom to wake, by queue. Has a lock of its own, which is never held for long."""
+    """The waiting callers, by queue. Its own lock is never held for long."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -39,7 +39,7 @@ class AsyncSocket:
 
     async def send(self, data: bytes, timeout_s: float) -> None:
         """Send all of it. The broker may take any time, as long as it takes something within each timeout."""
-        # Whole: who is cancelled here has not sent half a frame.
+        # Whole: a cancelled call has not sent half a frame.
         self._writer.write(data)
         unsent = math.inf
         while True:

@@ -230,7 +230,7 @@ class AsyncPgConsumer(AsyncConsumerDriver):
 
     async def _fetch_next(self, ids: Sequence[str], note: str | None, count: int) -> bool:
         """Finalize, and reserve what there is; whether all were finalized."""
-        # Who is never without work does nothing but this, and what the dead have left must not wait for its end.
+        # A consumer that is never without work does nothing but this, and messages of dead ones must not wait.
         await self.sweep_if_due()
         started_s = monotonic()
         floor = self._floor.value(started_s)

@@ -10,7 +10,7 @@ What AMQP does not have
     So `touch` has nothing to do.
   - A place for the note of a finalized message: it is dropped.
   - Delayed requeues, notes on the way back, burying: a confirmed copy takes the message's place, then the message is
-    acknowledged. Who dies in between leaves both. A copy stands at the end of its queue.
+    acknowledged. A crash in between leaves both. A copy stands at the end of its queue.
   - An answer to an acknowledgement: if the connection breaks behind it, the message may come again.
 
 Every channel counts its deliveries anew. So what was reserved before a connection was lost is not known here any more.
@@ -115,7 +115,7 @@ class AmqpConsumer(ConsumerDriver):
 
     def _consume(self, count: int) -> None:
         wire, channel = self._opened()
-        # Who has kept all that a consumer may have gets a new one, which may have as many.
+        # A caller that has kept all that a consumer may have gets a new one, which may have as many.
         if channel.consumer_tag is not None and len(self._reserved) >= channel.window:
             self._cancel(wire, channel)
         if channel.consumer_tag is not None or channel.deliveries or self._got:

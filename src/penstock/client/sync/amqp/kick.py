@@ -17,7 +17,7 @@ KICKED_AT_ONCE = 64
 def kick(link: Link, queue: str, count: int) -> int:
     """Move up to `count` messages, oldest first, and return how many there were.
 
-    Each is copied, and only then let go. Who dies in between leaves both.
+    Each is copied, and only then let go. A crash in between leaves both.
     """
     source = names.buried(queue)
     if link.count(source) is None:

@@ -159,7 +159,7 @@ class Wire:
             doing = "the connection is lost" if connection.is_open else "no connection"
             connection.lose(f"{doing}: {error}")
             return False
-        # Who sends at present may wait for the broker to be read, which is our work.
+        # A sender may wait for the broker to be read, which is our work.
         if has_come and not self._sending.locked():
             self.flush()
         return has_come

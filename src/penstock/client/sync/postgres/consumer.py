@@ -229,7 +229,7 @@ class PgConsumer(ConsumerDriver):
 
     def _fetch_next(self, ids: Sequence[str], note: str | None, count: int) -> bool:
         """Finalize, and reserve what there is; whether all were finalized."""
-        # Who is never without work does nothing but this, and what the dead have left must not wait for its end.
+        # A consumer that is never without work does nothing but this, and messages of dead ones must not wait.
         self.sweep_if_due()
         started_s = monotonic()
         floor = self._floor.value(started_s)
