@@ -63,7 +63,7 @@ def connected(url: str) -> Iterator[Connection[Any]]:
         fail(str(error))
     try:
         with psycopg.connect(url, autocommit=True, application_name="penstock pg") as connection:
-            # Who runs this may have many rights. Functions that others have put into `public` are not called with them.
+            # The operator may have many rights. Functions that others have put into `public` are not called with them.
             connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
             yield connection
     except StartupError as error:
