@@ -170,7 +170,7 @@ PG_QUESTIONS_MAX: Final = 4
 # A purge or a deletion of a long queue takes its time; so long at most. It waits for locks no longer than a question.
 PG_REMOVAL_S: Final = 600.0
 PG_REMOVALS_MAX: Final = 2
-# Who waits for a lock keeps others from it who could have it: so long at a time.
+# A session that waits for a lock keeps others from it that could have it: so long at a time.
 PG_LOCK_MS: Final = 200
 # basic.get waits so long for the first look into the database.
 PG_GET_S: Final = 5.0

@@ -95,7 +95,7 @@ class MessageProps:
     def __init__(self, expiry_ms: int = -1, confirm: ConfirmToken | None = None) -> None:
         # Wall-clock milliseconds at which the messages expire; -1 = never.
         self.expiry_ms = expiry_ms
-        # Whom to tell when the run is as safe as it will get; None when nobody asked.
+        # Told when the run is as safe as it will get; None without confirms.
         self.confirm = confirm
 
 
