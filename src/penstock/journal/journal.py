@@ -631,6 +631,7 @@ class Journal:
         self._built = None
         self.begin_batch()
         self._answer_all(False)
+        self.gathered()
 
     def _cut(self) -> bool:
         """Take away what a write that found no room has left."""

@@ -1,8 +1,8 @@
 """The store's share of the event loop: a commit in each turn, work in the background, and a clock when all is quiet.
 
 The journal is written at the end of a turn. Rows for which a waiter waits are written at once; others may wait a little
-for company, up to a timer. Checkpoints and the like are cut into slices, which follow turns while there is traffic and
-come by themselves when there is none.
+for company, up to a timer. Checkpoints and the like are cut into slices, which follow such turns and come by themselves
+when there are none. A turn in which nothing went to the store costs it nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class StoreTurns:
         self._loop = loop
         self._clock = clock
         self._node = node
+        self._journal = node.journal
         self._turn_soon = turn_soon
         self._failed = failed
         self._timer: asyncio.TimerHandle | None = None
@@ -46,21 +47,30 @@ class StoreTurns:
         self._alarm = ""
         # What was said about the readers of history; each is named once, until it has got on.
         self._reader_warnings: dict[str, str] = {}
-        node.journal.gathered = turn_soon
+        # Whether there may be something to do: rows or bodies came, a sync has ended, the timer went off.
+        self._is_woken = True
+        node.journal.gathered = self._wake
+        node.shared_stores.woken = self._wake
+
+    def _wake(self) -> None:
+        self._is_woken = True
+        self._turn_soon()
 
     def commit(self) -> None:
-        self._node.journal.commit()
+        if self._is_woken or not self._journal.is_empty:
+            self._journal.commit()
 
     def end_turn(self) -> None:
-        if self._stopped:
+        if self._stopped or (not self._is_woken and self._journal.is_empty):
             return
+        self._is_woken = False
         self._node.end_turn()
         error = self._node.failed
         if error is not None:
             self.stop()
             self._failed(error)
             return
-        stalled = self._node.journal.stalled
+        stalled = self._journal.stalled
         if (stalled is None) != (self._stalled is None):
             self._stalled = stalled
             if stalled is None:
@@ -87,8 +97,8 @@ class StoreTurns:
         due_s = now_s + (BACKGROUND_S if is_busy else IDLE_S)
         if self._node.is_behind() or self._node.has_leftovers():
             due_s = now_s
-        commit_due_s = self._node.journal.commit_due_s()
-        if commit_due_s is not None and not self._node.journal.in_flight:
+        commit_due_s = self._journal.commit_due_s()
+        if commit_due_s is not None and not self._journal.in_flight:
             due_s = min(due_s, commit_due_s)
         if self._timer is not None:
             if now_s < self._timer_due_s <= due_s:
@@ -99,7 +109,7 @@ class StoreTurns:
 
     def _due(self) -> None:
         self._timer = None
-        self._turn_soon()
+        self._wake()
 
     def stop(self) -> None:
         self._stopped = True

@@ -26,11 +26,12 @@ start() looks at the head of each record that is wanted, not at the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from penstock.disk.checksum import crc32
 from penstock.disk.files import File, Files, write_all
+from penstock.journal.journal import do_nothing
 from penstock.message import Envelope
 from penstock.store.shared.body_map import FILE_HEAD_BYTES, LOWER_HALF, ONE_REFERENCE, BodyMap, StoreFile
 from penstock.store.shared.compaction import Compaction, SyncFiles, WhenDurable
@@ -121,6 +122,7 @@ class MessageStore:
         persistent: bool,
         sync: SyncFiles,
         when_durable: WhenDurable,
+        woken: Callable[[], None] = do_nothing,
     ) -> None:
         self._options = options
         self._folder = StoreFolder(files, folder, handles, persistent)
@@ -129,6 +131,8 @@ class MessageStore:
             self._bodies, self._folder, options.file_bytes, options.dead_share, sync, when_durable
         )
         self._when_durable = when_durable
+        # Called at the first body of a turn: the turn's end has something to do.
+        self._woken = woken
         self._current: StoreFile | None = None
         # What was put and not written, by address.
         self._buffer: dict[int, tuple[Envelope, bytes]] = {}
@@ -227,6 +231,8 @@ class MessageStore:
         file = self._file_for(size, len(body) - 1)
         address = self._bodies.append(file, size)
         file.unwritten += 1
+        if not self._fanout:
+            self._woken()
         if self._folder.persistent:
             self.gathered_bytes += size
         self._buffer[address] = (envelope, body)

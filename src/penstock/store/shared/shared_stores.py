@@ -23,7 +23,7 @@ from typing import Final, final
 from penstock.clock import Clock
 from penstock.disk.files import File, Files
 from penstock.journal.format.rows import LOST
-from penstock.journal.journal import Journal
+from penstock.journal.journal import Journal, do_nothing
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.store.node.queue_registry import QueueRegistry
 from penstock.store.queue.indexed import count_references, drop_unreadable
@@ -74,6 +74,8 @@ class SharedStores:
         self._idle_stores = 0
         # What queues that are gone have left, with the vhost of each.
         self._leftovers: deque[tuple[str, ReleaseSome]] = deque()
+        # Called when there is something to do at the end of the turn.
+        self.woken: Callable[[], None] = do_nothing
 
     def store(self, vhost_id: str, persistent: bool) -> MessageStore:
         """Return the store, started when it is first asked for."""
@@ -87,6 +89,7 @@ class SharedStores:
                 persistent,
                 self._sync,
                 self._journal.when_durable,
+                self._wake,
             )
             if persistent:
                 self._start(vhost_id, store)
@@ -118,6 +121,9 @@ class SharedStores:
                         f"message {seq_id} of queue {self._registry.names.shown(state.queue_no)} is lost: its body in"
                         f" the shared store (address {address:#x}) cannot be read"
                     )
+
+    def _wake(self) -> None:
+        self.woken()
 
     def _sync(self, files: list[File], done: SyncDone) -> None:
         self._syncer.submit(files, done)
@@ -173,6 +179,7 @@ class SharedStores:
     def release_later(self, vhost_id: str, release_some: ReleaseSome) -> None:
         """A queue of the vhost has so many references to give back that one turn has no time for all of them."""
         self._leftovers.append((vhost_id, release_some))
+        self.woken()
 
     def has_leftovers(self) -> bool:
         return len(self._leftovers) > 0
