@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pamqp.heartbeat import Heartbeat
 
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.ledger import Ledger, everything_in
 from tests.crash.link import LinkLost
-from tests.interop.test_heartbeats import HEARTBEAT_FRAME, RawPeer
+from tests.server.amqp_client import Client
 
 pytestmark = [
     pytest.mark.slow,
@@ -127,12 +126,11 @@ def test_a_sync_that_hangs_holds_confirms_and_nothing_else(tmp_path: Path) -> No
             publisher.take_answers(0.1)
         assert publisher.open_count == 100
         # Heartbeats come, too: more of them than would fit in before the first second has passed.
-        peer = RawPeer(f"amqp://127.0.0.1:{broker.port}")
-        peer.log_in(1)
+        peer = Client("127.0.0.1", broker.port).handshake(heartbeat_s=1)
         for _ in range(4):
-            assert isinstance(peer.read(), Heartbeat)
-            peer.socket.sendall(HEARTBEAT_FRAME)
-        peer.socket.close()
+            peer.expect_heartbeat()
+            peer.send_heartbeat()
+        peer.drop()
         os.kill(child, signal.SIGCONT)
         publisher.wait_until(lambda: publisher.open_count == 0, "the confirms come")
         assert publisher.refused == []
