@@ -11,16 +11,15 @@ for several queues goes to all of them or, while one has no room, to none: other
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.backing.outcomes import DEAD_LETTERED
 from penstock.broker.features.x_death import dead_letter_envelope, is_cycle, routing_keys_for
-from penstock.broker.vhost.handovers import DROP, KEEP, Errand, same_envelopes
-from penstock.broker.vhost.moves import Moves
+from penstock.broker.vhost.carrier import Carrier
+from penstock.broker.vhost.handovers import DROP, KEEP, Errand
 from penstock.fields import Table
 from penstock.message import Envelope
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource, outcome_of_dropped
+from penstock.queues.leaving.dead_letters import Dead, DeadLetterSource, outcome_of_dropped
 from penstock.queues.queue import Queue
 from penstock.wire.property_edits import headers_of, without_headers
 
@@ -28,32 +27,20 @@ if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
 
 
-class DeadLetterExchange(DeadLetters):
+class DeadLetterExchange(Carrier):
     """Where the dead of one queue go."""
 
     def __init__(
         self, vhost: VHost, exchange: str, routing_key: str | None, at_least_once: bool, own_headers: Sequence[str]
     ) -> None:
         """`own_headers` are those that the queue itself has written: they do not leave with the message."""
-        self._vhost = vhost
-        self._moves: Moves = vhost.moves
+        super().__init__(vhost)
         self._exchange = exchange
         self._routing_key = routing_key
         self.at_least_once = at_least_once
         self._own_headers = own_headers
 
-    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
-        self._moves.add(partial(self._carry, source, dead, reason))
-
-    def is_open(self) -> bool:
-        return self._vhost.handovers.has_room()
-
-    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
-        for stretch in same_envelopes(dead):
-            self._carry_alike(source, stretch, reason)
-
-    def _carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
-        """Publish messages of one envelope."""
+    def carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
         envelope = stretch[0][1][0]
         if self._own_headers:
             envelope = without_headers(envelope, self._own_headers)

@@ -10,19 +10,19 @@ Companions are queues of this node: going there is one batch of the journal, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED, WAS_DELIVERED
 from penstock.backing.outcomes import DROPPED, MOVED
 from penstock.broker.features.x_death import items_in, routing_keys_for
-from penstock.broker.vhost.handovers import Errand, same_envelopes
+from penstock.broker.vhost.carrier import Carrier
+from penstock.broker.vhost.handovers import Errand
 from penstock.clock import Clock
 from penstock.fields import Field
 from penstock.limits import TABLE_ITEMS_MAX
 from penstock.message import ConfirmToken, Envelope
 from penstock.queues.intake.intake import Hold
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
+from penstock.queues.leaving.dead_letters import Dead, DeadLetterSource
 from penstock.queues.leaving.returns import Counting, Retry
 from penstock.queues.queue import Queue
 from penstock.wire.property_edits import HeaderReader, header_of, headers_of, with_header, with_headers, without_headers
@@ -88,52 +88,38 @@ class HoldBack(Hold):
         return True
 
 
-class ReleaseToQueue(DeadLetters):
+class ReleaseToQueue(Carrier):
     """What is due goes to the queue that it was held back from."""
 
     def __init__(self, vhost: VHost, queue_name: str) -> None:
-        self._vhost = vhost
+        super().__init__(vhost)
         self._queue_name = queue_name
 
-    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
-        self._vhost.moves.add(partial(self._carry, source, dead, reason))
-
-    def is_open(self) -> bool:
-        return self._vhost.handovers.has_room()
-
-    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
+    def carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
         queue = self._vhost.queues.get(self._queue_name)
-        for stretch in same_envelopes(dead):
-            if queue is None:
-                source.handed_over([seq_id for seq_id, _ in stretch], DROPPED, "")
-                continue
-            envelope = stretch[0][1][0]
-            delivered = NOT_DELIVERED if header_of(envelope, COUNT_HEADER) is None else WAS_DELIVERED
-            errand = Errand(self, envelope, [queue], MOVED, "", passes_gates=True, delivered=delivered)
-            self._vhost.handovers.hand_over(source, stretch, errand)
+        if queue is None:
+            source.handed_over([seq_id for seq_id, _ in stretch], DROPPED, "")
+            return
+        envelope = stretch[0][1][0]
+        delivered = NOT_DELIVERED if header_of(envelope, COUNT_HEADER) is None else WAS_DELIVERED
+        errand = Errand(self, envelope, [queue], MOVED, "", passes_gates=True, delivered=delivered)
+        self._vhost.handovers.hand_over(source, stretch, errand)
 
 
-class ReleaseToExchange(DeadLetters):
+class ReleaseToExchange(Carrier):
     """What is due is routed by the exchange that has held it back. What a queue refuses is offered again."""
 
     def __init__(self, vhost: VHost, exchange_name: str) -> None:
-        self._vhost = vhost
+        super().__init__(vhost)
         self._exchange_name = exchange_name
 
-    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
-        self._vhost.moves.add(partial(self._carry, source, dead, reason))
-
-    def is_open(self) -> bool:
-        return self._vhost.handovers.has_room()
-
-    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
-        for stretch in same_envelopes(dead):
-            envelope = undelayed(stretch[0][1][0])
-            queues = self._vhost.route_now(self._exchange_name, routing_keys_for(envelope, None), headers_of(envelope))
-            if queues:
-                self._vhost.handovers.hand_over(source, stretch, Errand(self, envelope, queues, MOVED, ""))
-            else:
-                source.handed_over([seq_id for seq_id, _ in stretch], DROPPED, "")
+    def carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
+        envelope = undelayed(stretch[0][1][0])
+        queues = self._vhost.route_now(self._exchange_name, routing_keys_for(envelope, None), headers_of(envelope))
+        if queues:
+            self._vhost.handovers.hand_over(source, stretch, Errand(self, envelope, queues, MOVED, ""))
+        else:
+            source.handed_over([seq_id for seq_id, _ in stretch], DROPPED, "")
 
 
 class CountHeader(Counting):

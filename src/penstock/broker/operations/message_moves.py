@@ -18,13 +18,14 @@ from penstock.broker.features.x_death import routing_keys_for
 from penstock.broker.operations.call_errors import BadRequest, check_exchange, find_changeable, find_queue
 from penstock.broker.operations.message_original import Original
 from penstock.broker.operations.message_walk import read_pending, shelved_ids
+from penstock.broker.vhost.carrier import Carrier
 from penstock.broker.vhost.companions import companion_kind
 from penstock.broker.vhost.handovers import RETURN, Errand, same_envelopes
 from penstock.broker.vhost.refusal_room import RefusalRooms
 from penstock.errors import AmqpError
 from penstock.limits import SHORT_STRING_BYTES_MAX
 from penstock.message import Entry, Envelope
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
+from penstock.queues.leaving.dead_letters import Dead, DeadLetterSource
 from penstock.queues.queue import Queue
 from penstock.queues.selection.ready_numbers import ready_among
 from penstock.queues.taking import drop_taken, purge_first, take
@@ -209,35 +210,33 @@ def _promised(vhost: VHost, found: Sequence[Dead], target: Target, outcome: Outc
     return promised
 
 
-class MoveTo(DeadLetters):
+class MoveTo(Carrier):
     """Carries messages to the target that the operator named."""
 
     def __init__(self, vhost: VHost, target: Target) -> None:
-        self._vhost = vhost
+        super().__init__(vhost)
         self._target = target
 
-    def is_open(self) -> bool:
-        return self._vhost.handovers.has_room()
-
-    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
-        self._vhost.moves.add(partial(self.carry, source, dead, Outcome()))
-
     def carry(self, source: DeadLetterSource, dead: Sequence[Dead], outcome: Outcome) -> None:
-        """Hand the messages over; what finds no queue, or no room, is ready again at its source."""
         for stretch in same_envelopes(dead):
-            if not stretch:
-                continue
-            envelope, queues = _routed(self._vhost, stretch[0][1][0], self._target)
-            if not queues:
-                seq_ids = [seq_id for seq_id, _ in stretch]
-                source.give_back(seq_ids)
-                outcome.unrouted.extend(seq_ids)
-                continue
-            errand = Errand(self, envelope, queues, MOVED, "", RETURN)
-            handed = self._vhost.handovers.hand_over(source, stretch, errand)
-            outcome.done.extend(handed.done)
-            outcome.moving.extend(handed.moving)
-            outcome.refused.extend(handed.refused)
+            self._hand_over(source, stretch, outcome)
+
+    def carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
+        self._hand_over(source, stretch, Outcome())
+
+    def _hand_over(self, source: DeadLetterSource, stretch: Sequence[Dead], outcome: Outcome) -> None:
+        """Hand the messages over; what finds no queue, or no room, is ready again at its source."""
+        envelope, queues = _routed(self._vhost, stretch[0][1][0], self._target)
+        if not queues:
+            seq_ids = [seq_id for seq_id, _ in stretch]
+            source.give_back(seq_ids)
+            outcome.unrouted.extend(seq_ids)
+            return
+        errand = Errand(self, envelope, queues, MOVED, "", RETURN)
+        handed = self._vhost.handovers.hand_over(source, stretch, errand)
+        outcome.done.extend(handed.done)
+        outcome.moving.extend(handed.moving)
+        outcome.refused.extend(handed.refused)
 
 
 def _routed(vhost: VHost, envelope: Envelope, target: Target) -> tuple[Envelope, list[Queue]]:

@@ -22,12 +22,13 @@ from penstock.broker.operations.call_errors import BadRequest, find_changeable
 from penstock.broker.operations.message_moves import Outcome, checked_ids, note_others, read_ready, sync_soon
 from penstock.broker.operations.message_walk import LOOKS_MAX, Walk
 from penstock.broker.operations.redrive_origin import Origin, origin, redriven_envelope
+from penstock.broker.vhost.carrier import Carrier
 from penstock.broker.vhost.companions import companion_kind
-from penstock.broker.vhost.handovers import RETURN, Errand, Handed, same_envelopes
+from penstock.broker.vhost.handovers import RETURN, Errand, Handed
 from penstock.broker.vhost.refusal_room import RefusalRooms
 from penstock.errors import AmqpError
 from penstock.message import Envelope
-from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
+from penstock.queues.leaving.dead_letters import Dead, DeadLetterSource
 from penstock.queues.queue import Queue
 from penstock.queues.selection.ready_numbers import first_ready
 from penstock.queues.taking import drop_taken, take
@@ -292,31 +293,21 @@ def _move(vhost: VHost, queue: Queue, accepted: list[_Chosen], result: Redriven,
     drop_taken(queue, done)
 
 
-class RedriveTo(DeadLetters):
+class RedriveTo(Carrier):
     """Carries dead letters to the queues that they died in, again if these could not keep them."""
-
-    def __init__(self, vhost: VHost) -> None:
-        self._vhost = vhost
-
-    def is_open(self) -> bool:
-        return self._vhost.handovers.has_room()
 
     def hand_over(self, source: DeadLetterSource, dead: Sequence[Dead], envelope: Envelope, queue: Queue) -> Handed:
         # No gate is asked: they were let in once.
         errand = Errand(self, envelope, [queue], MOVED, "", RETURN, passes_gates=True)
         return self._vhost.handovers.hand_over(source, dead, errand)
 
-    def dead_letter(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
-        self._vhost.moves.add(partial(self._carry, source, dead))
-
-    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead]) -> None:
-        for stretch in same_envelopes(dead):
-            death = origin(stretch[0][1][0])
-            queue = None if death is None else self._vhost.queues.get(death.queue)
-            if queue is None:
-                source.give_back([seq_id for seq_id, _ in stretch])
-            else:
-                self.hand_over(source, stretch, redriven_envelope(stretch[0][1][0]), queue)
+    def carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
+        death = origin(stretch[0][1][0])
+        queue = None if death is None else self._vhost.queues.get(death.queue)
+        if queue is None:
+            source.give_back([seq_id for seq_id, _ in stretch])
+        else:
+            self.hand_over(source, stretch, redriven_envelope(stretch[0][1][0]), queue)
 
 
 def _count_moved(result: Redriven, target: Queue, count: int) -> None:
