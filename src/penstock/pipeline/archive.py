@@ -38,8 +38,6 @@ _REMOVE_CHECKPOINT: Final = "Remove the folder of the checkpoint: a new one begi
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """What to archive, and how."""
-
     # Data folder or http URL.
     source: str
     lake: str

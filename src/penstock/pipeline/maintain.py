@@ -29,8 +29,6 @@ DAYS_MAX: Final = 365_000
 
 @dataclass(frozen=True, slots=True)
 class MaintainOptions:
-    """What to tidy."""
-
     lake: str
     # By table; one that is not named keeps everything.
     keep_days: Mapping[str, float] = field(default_factory=dict)
@@ -55,8 +53,6 @@ class TableMaintenance:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """The result."""
-
     dry_run: bool
     tables: tuple[TableMaintenance, ...]
     # Folders of open lives to which nothing points any more.

@@ -30,8 +30,6 @@ LOOK_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What to archive, and how often to refine it."""
-
     archive: ArchiveOptions
     refine_every_s: float = defaults.REFINE_EVERY_S
     # Where the page goes; None for `report.html` in the lake.

@@ -45,8 +45,6 @@ class RangeNames:
 
 @final
 class DecodedGroup:
-    """A group, and what is known of its entries."""
-
     __slots__ = (
         "_facts",
         "bad_bodies",

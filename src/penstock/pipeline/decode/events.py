@@ -78,8 +78,6 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 @final
 class _Reader:
-    """Reads one range."""
-
     __slots__ = ("_filter", "_index", "_log", "_names", "_part", "_request")
 
     def __init__(self, log: Log, part: LogRange, request: Request, index: SegmentIndex) -> None:

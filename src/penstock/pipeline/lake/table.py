@@ -69,8 +69,6 @@ class Change:
 
 
 class LakeTable(ABC):
-    """One table."""
-
     def __init__(self, folder: str, schema: pa.Schema | None = None) -> None:
         self._folder = Path(folder)
         self._schema = schema

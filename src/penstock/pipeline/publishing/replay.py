@@ -123,8 +123,6 @@ def replay(spark: SparkSession, options: ReplayOptions, on_progress: OnProgress 
 
 
 class Replay:
-    """One run."""
-
     def __init__(self, spark: SparkSession, options: ReplayOptions) -> None:
         if (options.lake is None) == (options.source is None):
             raise SelectionError("messages come from --lake or from --source: give one of them")

@@ -41,8 +41,6 @@ def check_name(name: str) -> None:
 
 
 class Resuming:
-    """The state of one replay in its lake."""
-
     def __init__(self, lake: Lake, name: str, what: str) -> None:
         """`what` describes the choice and its destination: the same name for something else is refused."""
         self._file: Path = lake.own / "replays" / f"{sha256(name.encode()).hexdigest()[:32]}.json"

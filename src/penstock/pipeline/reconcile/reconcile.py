@@ -42,8 +42,6 @@ Counted = dict[int, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """What to compare with what."""
-
     # The broker's URL; None: PostgreSQL only.
     source: str | None = None
     # A lake of the same log, refined: needed when history does not reach back to the beginning.

@@ -15,8 +15,6 @@ T = TypeVar("T")
 
 @final
 class Glance(Generic[T]):
-    """The last answer, and when it was given."""
-
     def __init__(self, ask: Callable[[], T], every_s: float) -> None:
         self._ask = ask
         self._every_s = every_s

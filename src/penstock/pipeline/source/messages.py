@@ -43,8 +43,6 @@ class QueuePartition(InputPartition):
 
 
 class MessagesReader(DataSourceReader):
-    """`spark.read` of the view."""
-
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         refuse_stream_options(options)
         if not options.source.startswith(("http://", "https://")):

@@ -20,8 +20,6 @@ _US_OF_MS: Final = 1000
 
 @final
 class EventColumns:
-    """One row for each event."""
-
     __slots__ = ("_bad_properties", "_decoded", "_piece", "_references")
 
     def __init__(self, piece: Piece, decoded: DecodedGroup) -> None:

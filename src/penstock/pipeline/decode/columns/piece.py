@@ -53,8 +53,6 @@ class Problems:
 
 @final
 class Piece:
-    """The events of some rows."""
-
     __slots__ = (
         "_entries",
         "_not_published",

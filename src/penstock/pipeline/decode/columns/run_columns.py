@@ -20,8 +20,6 @@ from penstock.pipeline.decode.group.group import Bools, Ints
 
 @final
 class RunColumns:
-    """One row for each run."""
-
     __slots__ = ("_decoded", "_piece")
 
     def __init__(self, piece: Piece, decoded: DecodedGroup) -> None:

@@ -27,8 +27,6 @@ def bitmap(valid: Bools) -> pa.Buffer:
 
 @final
 class Texts:
-    """Distinct texts, by code."""
-
     __slots__ = ("_array", "_arrow", "_lengths", "_octets", "_valid")
 
     def __init__(self, values: Sequence[str | bytes | None], arrow: pa.DataType = _TEXT) -> None:

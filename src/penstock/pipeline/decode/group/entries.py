@@ -21,8 +21,6 @@ INT32_MAX: Final = 2**31 - 1
 
 @final
 class Entries:
-    """Properties and bodies, by entry."""
-
     def __init__(self, group: Group) -> None:
         self._group = group
         # Counting events needs no more of them than this.

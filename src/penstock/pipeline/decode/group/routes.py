@@ -18,8 +18,6 @@ ROUTES_MAX: Final = 65_536
 
 @final
 class Routes:
-    """Distinct routes, and their codes in a group."""
-
     __slots__ = ("_exchanges", "_keys", "_problems", "_texts", "_wire_codes")
 
     def __init__(self) -> None:

@@ -173,8 +173,6 @@ def decode_rows(group: Group) -> Rows:
 
 @final
 class RowFilter:
-    """What a request lets pass of a range."""
-
     __slots__ = ("_kinds", "_part", "_queues", "_request")
 
     def __init__(self, request: Request, part: LogRange, index: SegmentIndex) -> None:

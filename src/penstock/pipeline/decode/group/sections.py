@@ -66,8 +66,6 @@ class Damage(NamedTuple):
 
 @final
 class Walk:
-    """One walk through a range."""
-
     __slots__ = (
         "_damaged_from",
         "_head",

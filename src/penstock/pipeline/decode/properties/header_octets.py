@@ -31,8 +31,6 @@ FlatHeaders = tuple[list[bytes], list[bytes]]
 
 @final
 class HeaderOctets:
-    """Makes texts of tables, and remembers the odd values."""
-
     __slots__ = ("_known",)
 
     def __init__(self) -> None:

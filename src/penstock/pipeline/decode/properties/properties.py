@@ -49,8 +49,6 @@ class Facts(NamedTuple):
 
 @final
 class PropertyReader:
-    """Decodes, and remembers."""
-
     __slots__ = ("_known",)
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import signal
 
 
 class Stop:
-    """Return whether the job is to end."""
+    """Becomes set when the job is to end."""
 
     def __init__(self, parent: int | None = None) -> None:
         self.asked = False
