@@ -73,8 +73,6 @@ Messages = Callable[[str, str, int, int], dict[str, Any]]
 
 
 class HistoryEndpoint:
-    """The application."""
-
     def __init__(
         self,
         log_factory: LogFactory | None,

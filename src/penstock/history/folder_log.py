@@ -29,8 +29,6 @@ _TRIES = 5
 
 
 class FolderLog(Log):
-    """A data folder."""
-
     def __init__(self, path: str, mark_bytes: int = MARK_BYTES, walked: WalkedSegments = WALKED) -> None:
         self._files = ReadFiles(path)
         self._cursor_files = OsFiles(path)

@@ -26,8 +26,6 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class HttpConnection:
-    """One broker."""
-
     def __init__(self, url: str, user: str, password: str, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url
         parts = urlsplit(url)

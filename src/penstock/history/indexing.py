@@ -42,8 +42,6 @@ class _OpenMark:
 
 
 class SegmentWalk:
-    """One segment, as far as it is durable."""
-
     def __init__(self, number: int, first_lsn: int, mark_bytes: int = MARK_BYTES) -> None:
         self.number = number
         self.first_lsn = first_lsn

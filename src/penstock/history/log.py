@@ -100,8 +100,6 @@ class ReaderState:
 
 
 class Log(ABC):
-    """One journal, for reading."""
-
     @property
     @abstractmethod
     def source(self) -> str:

@@ -19,8 +19,6 @@ from penstock.disk.files import File
 
 @final
 class MappedSegment:
-    """One segment, as long as there is a view of it."""
-
     __slots__ = ("_memory", "_view", "number")
 
     def __init__(self, number: int, file: File) -> None:

@@ -20,8 +20,6 @@ OPEN_MAX: Final = 4
 
 
 class OpenSegments:
-    """The folder of a journal."""
-
     def __init__(self, files: Files, open_max: int = OPEN_MAX) -> None:
         self._files = files
         self._open_max = open_max

@@ -9,8 +9,6 @@ from penstock.disk.os_files import OsFiles
 
 
 class ReadFiles(OsFiles):
-    """A folder whose files are opened for reading."""
-
     def _open(self, path: str, flags: int) -> int:
         if flags:
             raise PermissionError(f"{path} would be made, and this folder is for reading")

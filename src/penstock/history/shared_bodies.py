@@ -24,8 +24,6 @@ ADDRESS_MAX: Final = 2**63 - 1
 
 
 class SharedBodies:
-    """The persistent shared stores of a data folder."""
-
     def __init__(self, files: Files) -> None:
         self._handles = HandleCache(files, _OPEN_MAX)
         self._files = files

@@ -28,8 +28,6 @@ class SegmentKey(NamedTuple):
 
 
 class WalkedSegments:
-    """Complete walks, a bounded number of them."""
-
     def __init__(self, names_max: int = NAMES_MAX) -> None:
         self._names_max = names_max
         self._names = 0
