@@ -69,8 +69,6 @@ class AgedReach:
 
 
 class Floor:
-    """What one participant knows about the head of its queue."""
-
     def __init__(self, memory: RecentLooks | AgedReach) -> None:
         self._memory = memory
         self._walked_at_s = 0.0

@@ -35,8 +35,6 @@ SWEEP_S: Final = (2.0, 4.0)
 
 
 class Participant:
-    """One producer or consumer of one queue."""
-
     def __init__(
         self, queue: str, role: Role, grace_s: float = 0.0, says_after_s: float = 0.0, stays_s: float = 0.0
     ) -> None:

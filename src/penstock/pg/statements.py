@@ -18,8 +18,6 @@ _HEAD = re.compile(r"-- (name|columns): (\w+)")
 
 
 class Statements:
-    """The statements for one schema, ready to be sent."""
-
     def __init__(self, schema: str) -> None:
         self.schema = schema
         quoted = sql.Identifier(schema).as_string(None)
