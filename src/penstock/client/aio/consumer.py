@@ -14,8 +14,6 @@ from penstock.client.message import Message
 
 
 class AsyncConsumer:
-    """Takes messages from one queue."""
-
     def __init__(self, queue: str, driver: AsyncConsumerDriver, options: ConsumerOptions, members: list[Any]) -> None:
         self.queue = queue
         self._driver = driver

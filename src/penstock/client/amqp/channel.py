@@ -35,8 +35,6 @@ REPLIES: Final[dict[type[methods.Method], tuple[type[methods.Method], ...]]] = {
 
 
 class Channel:
-    """Made by `Connection.open_channel`."""
-
     def __init__(self, number: int, frame_bytes_max: int, write: Callable[[bytes], None], lock: RLock) -> None:
         self.number = number
         # The connection's: threads may call while another one feeds.

@@ -36,8 +36,6 @@ REFUSALS: Final = (403, 530)
 
 
 class Connection:
-    """The client's side of one connection."""
-
     def __init__(self, address: Address) -> None:
         self.address = address
         self.is_open = False

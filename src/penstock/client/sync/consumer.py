@@ -15,8 +15,6 @@ from penstock.client.sync.waiting import Handler, monotonic
 
 
 class Consumer:
-    """Takes messages from one queue."""
-
     def __init__(self, queue: str, driver: ConsumerDriver, options: ConsumerOptions, members: list[Any]) -> None:
         self.queue = queue
         self._driver = driver

@@ -15,8 +15,6 @@ from penstock.client.sync.driver import ProducerDriver
 
 
 class Producer:
-    """Puts messages onto one queue."""
-
     def __init__(self, queue: str, driver: ProducerDriver, members: list[Any]) -> None:
         self.queue = queue
         self._driver = driver

@@ -48,8 +48,6 @@ GETS_MAX = 256
 
 
 class AsyncAmqpConsumer(AsyncConsumerDriver):
-    """Made by `AsyncAmqpDriver.consumer`."""
-
     def __init__(self, link: AsyncLink, queue: str, name: str, options: ConsumerOptions) -> None:
         """`queue` is its name for the application, `name` the one on the broker."""
         self._queue = queue

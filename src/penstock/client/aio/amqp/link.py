@@ -28,8 +28,6 @@ NO_LEVEL = -1
 
 
 class AsyncLink:
-    """Shared by a driver and its producers and consumers."""
-
     def __init__(self, address: Address) -> None:
         self._address = address
         self._wire: AsyncWire | None = None

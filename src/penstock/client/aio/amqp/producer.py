@@ -14,8 +14,6 @@ from penstock.client.errors import Closed
 
 
 class AsyncAmqpProducer(AsyncProducerDriver):
-    """Made by `AsyncAmqpDriver.producer`."""
-
     def __init__(self, link: AsyncLink, queue: str) -> None:
         self._link = link
         self._queue = queue

@@ -28,8 +28,6 @@ POLL_READS = 8
 
 
 class AsyncWire:
-    """Made by `connect`."""
-
     def __init__(self, address: Address, socket: AsyncSocket) -> None:
         self.address = address
         self.connection = Connection(address)

@@ -16,8 +16,6 @@ from penstock.client.message import Message, QueueStats
 
 
 class AsyncFileDriver(AsyncDriver):
-    """Speaks to the engine of a folder."""
-
     has_history = True
     has_slots = True
 

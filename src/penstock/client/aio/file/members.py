@@ -75,8 +75,6 @@ class AsyncFileMember(ABC):
 
 
 class AsyncFileProducer(AsyncFileMember, AsyncProducerDriver):
-    """Puts messages onto one queue."""
-
     def _attach(self, engine: Engine) -> int:
         return engine.attach_producer(self.queue)
 
@@ -85,8 +83,6 @@ class AsyncFileProducer(AsyncFileMember, AsyncProducerDriver):
 
 
 class AsyncFileConsumer(AsyncFileMember, AsyncConsumerDriver):
-    """Takes messages from one queue."""
-
     def __init__(self, queue: str, folder: AsyncFolder, options: ConsumerOptions) -> None:
         super().__init__(queue, folder)
         self._lease_s = options.lease_s

@@ -28,8 +28,6 @@ NOTE_OF_EXPIRED: Final = "expired"
 
 
 class AsyncPgConsumer(AsyncConsumerDriver):
-    """Takes messages from one queue."""
-
     def __init__(self, queue: str, options: ConsumerOptions, link: AsyncPgLink, session_link: AsyncPgLink) -> None:
         self.queue = queue
         self.channel = ""

@@ -26,8 +26,6 @@ from penstock.pg.statements import Statements
 
 
 class AsyncPgDriver(AsyncDriver):
-    """What a session over `postgresql://` speaks through."""
-
     has_history = True
     has_slots = True
 

@@ -16,8 +16,6 @@ from penstock.pg.participant import Participant
 
 
 class AsyncPgProducer(AsyncProducerDriver):
-    """Puts messages onto one queue."""
-
     def __init__(self, queue: str, link: AsyncPgLink) -> None:
         self._queue = queue
         self._link = link

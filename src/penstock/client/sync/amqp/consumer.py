@@ -49,8 +49,6 @@ GETS_MAX = 256
 
 
 class AmqpConsumer(ConsumerDriver):
-    """Made by `AmqpDriver.consumer`."""
-
     def __init__(self, link: Link, queue: str, name: str, options: ConsumerOptions) -> None:
         """`queue` is its name for the application, `name` the one on the broker."""
         self._queue = queue

@@ -29,8 +29,6 @@ NO_LEVEL = -1
 
 
 class Link:
-    """Shared by a driver and its producers and consumers."""
-
     def __init__(self, address: Address) -> None:
         self._address = address
         self._wire: Wire | None = None

@@ -15,8 +15,6 @@ from penstock.client.sync.driver import ProducerDriver
 
 
 class AmqpProducer(ProducerDriver):
-    """Made by `AmqpDriver.producer`."""
-
     def __init__(self, link: Link, queue: str) -> None:
         self._link = link
         self._queue = queue

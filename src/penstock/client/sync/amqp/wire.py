@@ -29,8 +29,6 @@ POLL_READS = 8
 
 
 class Wire:
-    """Made by `connect`."""
-
     def __init__(self, address: Address, socket: Socket) -> None:
         self.address = address
         self.connection = Connection(address)

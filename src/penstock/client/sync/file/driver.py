@@ -17,8 +17,6 @@ from penstock.client.sync.waiting import monotonic
 
 
 class FileDriver(Driver):
-    """Speaks to the engine of a folder."""
-
     has_history = True
     has_slots = True
 

@@ -22,8 +22,6 @@ T = TypeVar("T")
 
 
 class Folder:
-    """The folder behind a URL."""
-
     def __init__(self, url: str) -> None:
         self._path = folder_of(url)
         self._engine: Engine | None = None

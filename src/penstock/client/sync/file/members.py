@@ -76,8 +76,6 @@ class FileMember(ABC):
 
 
 class FileProducer(FileMember, ProducerDriver):
-    """Puts messages onto one queue."""
-
     def _attach(self, engine: Engine) -> int:
         return engine.attach_producer(self.queue)
 
@@ -86,8 +84,6 @@ class FileProducer(FileMember, ProducerDriver):
 
 
 class FileConsumer(FileMember, ConsumerDriver):
-    """Takes messages from one queue."""
-
     def __init__(self, queue: str, folder: Folder, options: ConsumerOptions) -> None:
         super().__init__(queue, folder)
         self._lease_s = options.lease_s

@@ -29,8 +29,6 @@ NOTE_OF_EXPIRED: Final = "expired"
 
 
 class PgConsumer(ConsumerDriver):
-    """Takes messages from one queue."""
-
     def __init__(self, queue: str, options: ConsumerOptions, link: PgLink, session_link: PgLink) -> None:
         self.queue = queue
         self.channel = ""

@@ -27,8 +27,6 @@ from penstock.pg.statements import Statements
 
 
 class PgDriver(Driver):
-    """What a session over `postgresql://` speaks through."""
-
     has_history = True
     has_slots = True
 

@@ -32,8 +32,6 @@ TRIES_MAX: Final = 5
 
 
 class PgLink:
-    """One connection, in autocommit."""
-
     def __init__(self, url: str, name: str, statements: Statements) -> None:
         self._url = url
         self._name = name

@@ -21,8 +21,6 @@ SECONDS_BETWEEN_QUESTIONS: Final = 0.05
 
 
 class PgListener:
-    """Waits for messages of some queues; the caller looks for them afterwards."""
-
     def __init__(self, link: PgLink, queues: list[str], since_s: float) -> None:
         self._link = link
         self._queues = queues

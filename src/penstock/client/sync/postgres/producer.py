@@ -17,8 +17,6 @@ from penstock.pg.participant import Participant
 
 
 class PgProducer(ProducerDriver):
-    """Puts messages onto one queue."""
-
     def __init__(self, queue: str, link: PgLink) -> None:
         self._queue = queue
         self._link = link
