@@ -34,8 +34,6 @@ class CronError(ValueError):
 
 
 class Cron:
-    """One expression."""
-
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.split())
         fields = _WORDS.get(self.text.lower(), self.text).split()

@@ -38,8 +38,6 @@ class _Owed:
 
 
 class Settler:
-    """Settles messages, and reports each."""
-
     def __init__(self, settings: WorkerSettings, reporter: Reporter, figures: Progress, chance: random.Random) -> None:
         self._settings = settings
         self._reporter = reporter

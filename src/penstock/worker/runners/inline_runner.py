@@ -16,8 +16,6 @@ from penstock.worker.runners.runner import Ended, Runner
 
 
 class InlineRunner(Runner):
-    """Runs a job when it is started."""
-
     def __init__(self, allow_list: AllowList) -> None:
         self.concurrency = 1
         self.has_children = False
