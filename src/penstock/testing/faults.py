@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 class BrokerFaults:
-    """`broker.faults`: what is to go wrong."""
-
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
