@@ -136,7 +136,7 @@ class PlainQueue(StoredQueue):
         self.paged: set[int] = set()
         self.synced_count = 0
         self._restore()
-        node.registry.register(self)
+        node.register(self)
 
     def _restore(self) -> None:
         for run in self.state.runs:

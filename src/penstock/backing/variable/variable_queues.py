@@ -65,7 +65,7 @@ class VariableBackingQueues(BackingQueues):
             recover(queue, state, recovery is not None and recovery.clean, node.registry.recovered_needed_segment)
         if durable:
             home_below = 0 if state is None else state.home_below
-            node.registry.register(StoredVariable(queue, self._vhost_id, queue_id, home_below))
+            node.register(StoredVariable(queue, self._vhost_id, queue_id, home_below))
         return queue
 
     def name_actor(self, text: bytes) -> int:

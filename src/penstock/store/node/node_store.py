@@ -237,6 +237,10 @@ class NodeStore:
     def message_store(self, vhost_id: str, persistent: bool) -> MessageStore:
         return self.shared_stores.store(vhost_id, persistent)
 
+    def register(self, queue: StoredQueue) -> None:
+        """The queue is open, and is asked from now on. The simulation puts faults in between here."""
+        self.registry.register(queue)
+
     def remove_unknown_queues(self, vhost_id: str, known_ids: Sequence[str]) -> None:
         """Remove what queues left that are not known any more, and files that known ones do not refer to.
 
