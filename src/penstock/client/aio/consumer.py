@@ -14,6 +14,8 @@ from penstock.client.message import Message
 
 
 class AsyncConsumer:
+    """Takes messages from one queue, and says what becomes of them."""
+
     def __init__(self, queue: str, driver: AsyncConsumerDriver, options: ConsumerOptions, members: list[Any]) -> None:
         self.queue = queue
         self._driver = driver

@@ -14,6 +14,8 @@ from penstock.client.message import Message
 
 
 class AsyncProducer:
+    """Puts messages onto one queue."""
+
     def __init__(self, queue: str, driver: AsyncProducerDriver, members: list[Any]) -> None:
         self.queue = queue
         self._driver = driver

@@ -15,6 +15,8 @@ from penstock.client.sync.waiting import Handler, monotonic
 
 
 class Consumer:
+    """Takes messages from one queue, and says what becomes of them."""
+
     def __init__(self, queue: str, driver: ConsumerDriver, options: ConsumerOptions, members: list[Any]) -> None:
         self.queue = queue
         self._driver = driver

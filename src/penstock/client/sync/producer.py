@@ -15,6 +15,8 @@ from penstock.client.sync.driver import ProducerDriver
 
 
 class Producer:
+    """Puts messages onto one queue."""
+
     def __init__(self, queue: str, driver: ProducerDriver, members: list[Any]) -> None:
         self.queue = queue
         self._driver = driver
