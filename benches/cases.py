@@ -92,12 +92,19 @@ PRIORITIES: Final = 10
 GROUPS: Final = 1_000
 LAST_VALUES: Final = 10_000
 
-# As Celery sends its tasks: 19 headers, three ids, a body of JSON (tests/interop/test_celery_load.py).
+# As Celery sends its tasks: 19 headers, three ids, a body of JSON (tests/interop/test_bench_loads.py).
 CELERY: Final = "--properties @celery-transient --size 190 --size-spread 30 --ack-every 50 --prefetch 1000"
+HEADERS_3: Final = f"--properties @headers-3 --size 180 --size-spread 40 {ACK_100}"
+# 500 clients that send and get little: what most connections of a broker are like.
+QUIET: Final = "--producers 500 --consumers 500 --queues 500 --auto-ack"
 CELERY_PERSISTENT: Final = f"--durable {CELERY.replace('transient', 'persistent')} --verify"
 
 TRANSIENT_CASES: Final = (
     Case("celery", Kind.THROUGHPUT, "Celery's tasks, ack every 50", CELERY),
+    Case("headers-3", Kind.THROUGHPUT, "three headers and a message-id, ack every 100", HEADERS_3),
+    Case("rpc-1", Kind.THROUGHPUT, "request and reply by direct reply-to, one client", "--rpc 1"),
+    Case("rpc-16", Kind.THROUGHPUT, "request and reply by direct reply-to, 16 clients", "--rpc 16"),
+    Case("many-connections", Kind.LATENCY, "1,000 connections, 3,000/s", f"--rate 3000 {QUIET}"),
     Case("auto-ack", Kind.THROUGHPUT, "auto-ack", "--auto-ack"),
     Case("ack-100", Kind.THROUGHPUT, "ack every 100", ACK_100),
     Case("ack-1", Kind.THROUGHPUT, "ack one by one", ACK_1),

@@ -46,7 +46,7 @@ typedef struct {
   unsigned size, size_spread, ack_every, prefetch, confirm, batch, topic_keys;
   int persistent, auto_ack, fanout, publish_only, consume_only, durable;
   int purge, delete_after, depth, verify, no_declare, mandatory, unique_ids, no_drain, help;
-  int priorities, dead_letters, reject;
+  int priorities, dead_letters, reject, rpc;
   const char *cycle, *delay;       /* as they were given: NAME=N and LOW-HIGH */
   uint64_t cycle_values;           /* --cycle: how many; 0: no such header */
   uint64_t delay_low, delay_high;  /* --delay, milliseconds; both 0: not delayed */
@@ -79,8 +79,10 @@ typedef struct {
   size_t write_end, write_pos;
   int writable, done;
   uint64_t sent, target, next_tag, low_tag, outstanding;
+  char address[256]; /* --rpc: where the answer goes */
+  size_t address_bytes;
   uint64_t *ring, ring_mask; /* send time by delivery tag; 0 once confirmed */
-  double per_ns;
+  double per_ns, phase; /* --rate: messages per ns, and how far the first one is ahead of the other producers' */
   uint64_t t_done, t_last_write;
   /* consumer */
   uint64_t got, last_tag, acked_tag, unacked, t_last_ack, body_left;
@@ -150,5 +152,6 @@ void sync_rate(void);
 
 /* report.c */
 void report(void);
+void rpc(void);
 
 #endif

@@ -226,6 +226,13 @@ int main(int argc, char **argv) {
   }
   if (!opt.no_declare) topology_declare(admin);
   if (opt.purge || (!opt.publish_only && !opt.consume_only && !opt.no_declare)) topology_purge(admin);
+  if (opt.rpc) {
+    rpc();
+    if (opt.delete_after) topology_delete(admin);
+    conn_close(admin);
+    report();
+    return run.error[0] ? 2 : 0;
+  }
   connect_all();
   loop();
   finish(admin);

@@ -38,6 +38,8 @@ static void usage(int status) {
           "                       end-to-end latency then counts from when a message is due\n"
           "  --dead-letters       publish to NAME-source, which has the --queue-args and whose dead letters go to NAME-0\n"
           "  --reject             with --dead-letters: one more consumer rejects what comes to NAME-source\n"
+          "  --rpc N              N clients ask for --seconds, each waits for its answer; one server answers (--size up\n"
+          "                       to 65536)\n"
           "  --mandatory          set the mandatory flag\n"
           "  --batch BYTES        bytes per publish write (65536)\n"
           "  --purge --delete     purge queues first / delete queues afterwards\n"
@@ -77,7 +79,7 @@ static const Spec specs[] = {
     {"consume-only", FLAG, &opt.consume_only}, {"mandatory", FLAG, &opt.mandatory}, {"purge", FLAG, &opt.purge},
     {"delete", FLAG, &opt.delete_after}, {"no-declare", FLAG, &opt.no_declare}, {"no-drain", FLAG, &opt.no_drain},
     {"cycle", TEXT, &opt.cycle}, {"delay", TEXT, &opt.delay}, {"dead-letters", FLAG, &opt.dead_letters},
-    {"reject", FLAG, &opt.reject}, {"until-empty", REAL, &opt.until_empty_s},
+    {"reject", FLAG, &opt.reject}, {"rpc", INTEGER, &opt.rpc}, {"until-empty", REAL, &opt.until_empty_s},
     {"depth", FLAG, &opt.depth}, {"verify", FLAG, &opt.verify}, {"help", FLAG, &opt.help},
 };
 #define SPEC_COUNT (sizeof specs / sizeof *specs)

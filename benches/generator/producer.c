@@ -164,11 +164,16 @@ void producer_setup(Conn *c) {
   c->next_tag = c->low_tag = 1;
   c->target = opt.count ? opt.count : UINT64_MAX;
   c->per_ns = opt.rate > 0 ? opt.rate / opt.producers / 1e9 : 0;
+  c->phase = (double)c->index / opt.producers;
   c->writable = 1;
 }
 
 /* When the next message is due, with --rate. */
-uint64_t producer_due(const Conn *c) { return run.t_start + (uint64_t)((double)(c->sent + 1) / c->per_ns); }
+static uint64_t due_at(const Conn *c, uint64_t sequence) {
+  return run.t_start + (uint64_t)(((double)(sequence + 1) - c->phase) / c->per_ns);
+}
+
+uint64_t producer_due(const Conn *c) { return due_at(c, c->sent); }
 
 static int past_the_end(const Conn *c, uint64_t now) {
   return c->sent >= c->target || (opt.seconds > 0 && now >= run.window_end);
@@ -187,7 +192,7 @@ static unsigned sendable(const Conn *c, uint64_t now) {
     if (room < n) n = room;
   }
   if (c->per_ns > 0) {
-    uint64_t due = (uint64_t)((double)(now - run.t_start) * c->per_ns);
+    uint64_t due = (uint64_t)((double)(now - run.t_start) * c->per_ns + c->phase);
     uint64_t late = due > c->sent ? due - c->sent : 0;
     if (late < n) n = late;
   }
@@ -223,7 +228,7 @@ static void stamp(Conn *c, unsigned n, uint64_t now) {
     const Slot *s = &c->slots[c->next_slot + i];
     uint8_t *body = c->batch.p + s->body;
     uint64_t sequence = c->sent + i, t = now;
-    if (c->per_ns > 0) t = run.t_start + (uint64_t)((double)(sequence + 1) / c->per_ns);
+    if (c->per_ns > 0) t = due_at(c, sequence);
     if (t > now) t = now;
     set64(body, t + stamp_header(c, s, sequence) * 1000000);
     for (int k = 0; k < 6; k++) body[10 + k] = (uint8_t)(sequence >> (40 - 8 * k));

@@ -8,8 +8,8 @@ typedef unsigned long long ull;
 
 static void print_latency(const char *name, const Histogram *h) {
   if (h->n)
-    printf("\"%s\":{\"p50\":%.3f,\"p95\":%.3f,\"p99\":%.3f,\"max\":%.3f},", name, histogram_ms(h, .5),
-           histogram_ms(h, .95), histogram_ms(h, .99), (double)h->max / 1e6);
+    printf("\"%s\":{\"p50\":%.3f,\"p95\":%.3f,\"p99\":%.3f,\"p99.9\":%.3f,\"max\":%.3f},", name, histogram_ms(h, .5),
+           histogram_ms(h, .95), histogram_ms(h, .99), histogram_ms(h, .999), (double)h->max / 1e6);
   else printf("\"%s\":null,", name);
 }
 

@@ -1,6 +1,7 @@
-"""The benches' Celery messages are what the installed Celery sends, with marks in place of what differs each time.
+"""The properties of the benches' messages. Those of Celery are what the installed Celery sends, with marks in place of
+what differs each time.
 
-`python -m tests.interop.test_celery_load` writes the files anew.
+`python -m tests.interop.test_bench_loads` writes the files anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,18 @@ from tests.interop.deadline import wait_until
 # As long as a UUID; the load generator writes an id over the first 32.
 MARK = "@" * 32 + "-end"
 UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+HEADERS_3 = Properties(
+    content_type="application/json",
+    headers={
+        "tenant": ("S", b"acme-gmbh"),
+        "attempt": ("I", 1),
+        "trace-id": ("S", b"@" * 32),
+    },
+    delivery_mode=1,
+    message_id="@" * 32,
+    timestamp=1_700_000_000,
+    type="order.created",
+)
 MODES = {"celery-transient": 1, "celery-persistent": 2}
 
 
@@ -60,10 +73,15 @@ def test_the_load_is_what_celery_sends(name: str) -> None:
     assert headers is not None
     assert len(headers) > 15
     assert raw.count(MARK.encode()) == 3
-    assert (LOADS / name).read_bytes() == raw, "python -m tests.interop.test_celery_load writes it anew"
+    assert (LOADS / name).read_bytes() == raw, "python -m tests.interop.test_bench_loads writes it anew"
+
+
+def test_the_load_with_three_headers_is_what_it_says() -> None:
+    assert (LOADS / "headers-3").read_bytes() == encode_properties(HEADERS_3)
 
 
 if __name__ == "__main__":
     LOADS.mkdir(exist_ok=True)
+    (LOADS / "headers-3").write_bytes(encode_properties(HEADERS_3))
     for file, delivery_mode in MODES.items():
         sys.stdout.write(f"{file}: {(LOADS / file).write_bytes(captured(delivery_mode))} octets\n")
