@@ -15,6 +15,7 @@ from penstock.queues.arrivals import Arrivals
 from penstock.routing.bindings import EXCHANGE
 from penstock.server.server import Server
 from penstock.wire import methods
+from penstock.wire.property_shapes import PropertyShapes
 
 from .client_frames import Frame, encode_all, method
 from .socketless import SocketlessServer
@@ -29,6 +30,8 @@ NOT_FOLLOWED = (
     types.FrameType,
     # Made by a timer, when a queue is a second old; it is bounded.
     Arrivals,
+    # Remembers what publishers have sent, and is bounded (tests/unit/wire/test_mixed_run.py).
+    PropertyShapes,
     asyncio.AbstractEventLoop,
     asyncio.AbstractServer,
     asyncio.BaseTransport,

@@ -35,6 +35,6 @@ def test_the_schema_is_all_that_is_put_into_a_statement_and_every_parameter_has_
 
 
 def test_every_statement_is_sent_by_a_session_or_a_broker() -> None:
-    files = [*(SOURCE / "client/aio").glob("pg_*.py"), *(SOURCE / "server").rglob("*.py")]
+    files = [*(SOURCE / "client/aio").rglob("*.py"), *(SOURCE / "server").rglob("*.py")]
     source = "".join([file.read_text("utf-8") for file in files])
     assert [name for name in statement_texts() if f'"{name}"' not in source] == []

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 STEP = int(os.environ.get("PENSTOCK_FLIP_STEP", "11"))
 # What takes a blow here and there, and not one at every byte, is tried with other histories as well.
-SEEDS = (SEED, 130, 164, 210)
+SEEDS = (SEED, 133, 164, 210)
 FIRST_SEGMENT = "journal/00000001.pnj"
 # One flipped bit costs no more messages than this: those of a batch, or of one file of the index.
 MESSAGES_MAX = 6

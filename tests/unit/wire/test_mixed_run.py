@@ -216,6 +216,7 @@ def test_shapes_are_forgotten_when_there_are_many_or_when_they_do_not_fit_any_mo
     for length in range(2 * SHAPES_MAX):
         raw = encode_properties(Properties(headers={"h": ("S", bytes(length))}))
         assert [shapes.look(raw) for _ in range(3)] == [0, 0, 0]
+        assert len(shapes._shapes) <= SHAPES_MAX
     for name in ("message_id", "app_id") * 2:
         raw = encode_properties(Properties(**{name: "one"}))
         assert [shapes.look(raw) for _ in range(3 * MISSES_MAX)] == [0] * 3 * MISSES_MAX
