@@ -174,6 +174,8 @@ PG_REMOVALS_MAX: Final = 2
 PG_LOCK_MS: Final = 200
 # basic.get waits so long for the first look into the database.
 PG_GET_S: Final = 5.0
+# basic.get waits so long for a large body that is read from the disk.
+BODY_READ_S: Final = 60.0
 
 # --- flow -------------------------------------------------------------------------------------------
 

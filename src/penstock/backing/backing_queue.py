@@ -121,6 +121,14 @@ class BackingQueue(ABC):
         """
         raise error
 
+    def waits_for_disk(self) -> bool:
+        """Return whether it is too early for a `fetch`: what is next is being read beside the loop, from now on if need
+        be, because it is large; or it cannot be read (`stalled`). `drain_arrived` has it when it is time.
+
+        A `fetch` all the same does what it always does. False when nothing is ready.
+        """
+        return False
+
     def is_looking(self) -> bool:
         """Return whether `browse` or `fold` may have found less than there is, and what is missing comes soon."""
         return False
@@ -129,7 +137,8 @@ class BackingQueue(ABC):
         """More was published than can be taken in at present: publishers are to wait."""
         return False
 
-    # --- what a database answers later. Where the node itself has the messages, all of it is done at once. ---------
+    # --- what a database answers later. Where the node itself has the messages, all of it is done at once, but large
+    # bodies are read first (`ask_once`). --------------------------------------------------------------------------
 
     def is_made(self) -> bool:
         """Return whether the queue is known to be there."""
@@ -144,7 +153,7 @@ class BackingQueue(ABC):
         done(None)
 
     def ask_once(self, done: Answered) -> None:
-        """Have one message ready soon, for basic.get; `done` is called when it was tried."""
+        """Have one message ready soon, for basic.get; `done` is called when that was tried."""
         done(None)
 
     def purge_all(self, done: Purged) -> None:

@@ -409,7 +409,7 @@ class Queue(Availability):
         return not self.backing.is_empty()
 
     def available_count(self) -> int:
-        return 0 if self.paused or self.returning else self.ready_count()
+        return 0 if self.paused or self.returning or self.backing.waits_for_disk() else self.ready_count()
 
     def arrived(self) -> None:
         """Offer messages that the backing got by itself. Whether they expire was not noted."""
@@ -434,6 +434,10 @@ class Queue(Availability):
             return None
         if not consumer.acquires:
             return self._browse(consumer, count_max)
+        if self.backing.waits_for_disk():
+            # `arrived` notifies it when that is over.
+            manager.missed(consumer)
+            return None
         active = manager.active_at(consumer.priority)
         if active > 1:
             # Several wait: deal singly in turn while few messages are there, in larger packs when there are many.

@@ -30,7 +30,8 @@ from penstock.server.faults import Faults
 from penstock.server.http.http import HttpListener
 from penstock.server.postgres.open import OpenPostgres, open_postgres
 from penstock.server.settling.settlements import Settlements
-from penstock.server.sync.open_store import MakeSyncer, best_syncer, open_broker
+from penstock.server.sync.open_store import MakeReader, MakeSyncer, best_syncer, open_broker
+from penstock.server.sync.thread_reader import ThreadReader
 from penstock.server.turn.flow import PublisherFlow
 from penstock.server.turn.parse_turns import ParseTurns
 from penstock.server.turn.scheduler import Scheduler
@@ -48,7 +49,9 @@ class Server:
     # Made in `start` when there is a data folder or a PostgreSQL.
     broker: Broker
 
-    def __init__(self, config: Config, make_syncer: MakeSyncer = best_syncer) -> None:
+    def __init__(
+        self, config: Config, make_syncer: MakeSyncer = best_syncer, make_reader: MakeReader = ThreadReader
+    ) -> None:
         self.config = config
         if config.data_dir is None and config.postgres_url is None:
             self.broker = Broker(config)
@@ -65,6 +68,7 @@ class Server:
         self.parse_turns: ParseTurns
         self.faults = Faults(self)
         self._make_syncer = make_syncer
+        self._make_reader = make_reader
         self._store: StoreTurns | None = None
         self._postgres: OpenPostgres | None = None
         self._thread_id = 0
@@ -206,6 +210,7 @@ class Server:
             data_dir,
             self.loop,
             self._make_syncer,
+            self._make_reader,
             self.scheduler.turn_soon,
             self._post,
             None if self._postgres is None else self._postgres.queues,

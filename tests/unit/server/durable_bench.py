@@ -13,9 +13,11 @@ from pamqp import commands
 from wire_bench import Bench
 
 from penstock.config import Config
+from penstock.disk.checksum import crc32
 from penstock.disk.files import File
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.server.server import Server
+from penstock.store.shared.body_reader import BodyRead, BodyReader
 
 
 class HeldSyncer(Syncer):
@@ -47,14 +49,36 @@ class HeldSyncer(Syncer):
             self.answer()
 
 
+class HeldReader(BodyReader):
+    """Keeps requests until it is told to answer them."""
+
+    def __init__(self) -> None:
+        self.held: deque[tuple[File, int, int, int, BodyRead]] = deque()
+
+    def submit(self, file: File, size: int, offset: int, crc: int, done: BodyRead) -> None:
+        self.held.append((file, size, offset, crc, done))
+
+    def answer(self, spoilt: bool = False) -> None:
+        """Read what was asked for first; or say that it could not be read."""
+        file, size, offset, crc, done = self.held.popleft()
+        body = file.pread(size, offset)
+        file.close()
+        done(*((None, 0) if spoilt else (body, crc32(body, crc))))
+
+    def close(self) -> None:
+        while self.held:
+            self.held.popleft()[0].close()
+
+
 class DurableBench(Bench):
-    """Starts with the disk idle, and every sync held from then on."""
+    """Starts with the disk idle, and every sync and every read of a large body held from then on."""
 
     syncer: HeldSyncer
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         config = Config(data_dir=str(folder), disk_bytes_min=1, **settings)
-        super().__init__(Server(config, self._make_syncer))
+        self.reader = HeldReader()
+        super().__init__(Server(config, self._make_syncer, lambda loop, after_answer: self.reader))
         assert self.server.broker.node is not None
         # On a busy machine a test may take longer than the journal waits with its mark: that would be synced first.
         self.server.broker.node.options.journal.idle_s = 3600.0

@@ -39,6 +39,7 @@ from typing import Final
 from penstock.backing.backing_queue import (
     NOT_DELIVERED,
     TIMEOUT_NONE,
+    Answered,
     AsyncCallback,
     BackingQueue,
     BackingQueues,
@@ -363,6 +364,23 @@ class PriorityBackingQueue(BackingQueue):
 
     def drain_arrived(self) -> int:
         return sum([backing.drain_arrived() for _, backing in self._levels.open])
+
+    def waits_for_disk(self) -> bool:
+        head = self._first_ready()
+        return head is not None and head.waits_for_disk()
+
+    def ask_once(self, done: Answered) -> None:
+        head = self._first_ready()
+        if head is None:
+            done(None)
+        else:
+            head.ask_once(done)
+
+    def _first_ready(self) -> BackingQueue | None:
+        for _, backing in self._levels.open:
+            if not backing.is_empty():
+                return backing
+        return None
 
     def stalled(self, error: OSError) -> None:
         # Which of them it was is not known, and the others are asked anew as well.

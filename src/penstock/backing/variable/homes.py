@@ -23,8 +23,10 @@ from array import array
 from collections.abc import Sequence
 from typing import Final, final
 
+from penstock.backing.variable.body_ahead import BodyAhead
 from penstock.backing.zones.msg_status import MsgStatus, Settled
 from penstock.disk.files import File, is_temporary
+from penstock.journal.journal import do_nothing
 from penstock.journal.place import BatchPlace
 from penstock.journal.reading.replay import RottenBatch
 from penstock.message import Entry, Envelope
@@ -45,6 +47,8 @@ log: Final = logging.getLogger("penstock.store")
 @final
 class Homes:
     def __init__(self, node: NodeStore, vhost_id: str, queue_id: str, slots: int, post: Post) -> None:
+        # The large body that is next. Its queue sets it.
+        self.ahead = BodyAhead(do_nothing)
         self.journal = node.journal
         # Seq_ids per file.
         self.slots = slots
@@ -200,13 +204,20 @@ class Homes:
             assert status.addresses is not None
             for address in status.addresses:
                 try:
-                    envelope, body = store.read(address)
+                    envelope, body = self.ahead.take(status.is_persistent, address) or store.read(address)
                     found.append((envelope, body, props))
                 except StoreError:
                     found.append(None)
         else:
             found.extend(self._read_queue_store(status))
         return found
+
+    def is_reading(self, status: MsgStatus) -> bool:
+        """Return whether the first body of a run is large, and is being read beside the loop."""
+        if status.msg_in_store != places.MSG_STORE:
+            return False
+        assert status.addresses is not None
+        return self.ahead.begin(self._large(status.is_persistent), status.is_persistent, status.addresses[0])
 
     def read_one(self, status: MsgStatus, index: int) -> Entry | None:
         """Read one message of a run: as `read`, but its neighbours are not read."""

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, final
 
 from penstock import limits
@@ -44,6 +45,7 @@ from penstock.backing.backing_queue import (
     TIMEOUT_IDLE,
     TIMEOUT_NONE,
     TIMEOUT_TIMED,
+    Answered,
     AsyncCallback,
     BackingQueue,
     EntryVisitor,
@@ -51,6 +53,7 @@ from penstock.backing.backing_queue import (
     PropsPredicate,
 )
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_EXPIRED, REASON_NONE, THE_QUEUE
+from penstock.backing.variable.body_ahead import BodyAhead
 from penstock.backing.variable.homes import Homes
 from penstock.backing.variable.leftovers import Leftovers, leftovers_of
 from penstock.backing.variable.owed_confirms import OwedConfirms
@@ -60,10 +63,12 @@ from penstock.backing.variable.picking import order_given, pick
 from penstock.backing.variable.put_back import head_in_ram, head_of, put_back, retry
 from penstock.backing.variable.rates import Rates
 from penstock.backing.variable.set_aside import SetAside
+from penstock.backing.variable.status import status_of
 from penstock.backing.variable.tail import Tail
 from penstock.backing.zones import zone_views
 from penstock.backing.zones.msg_status import MsgStatus, Settled, shared_runs
 from penstock.backing.zones.zones import Zones
+from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.journal.format import rows
 from penstock.journal.journal import ROW_COUNT_MAX
@@ -103,6 +108,8 @@ class VariableBackingQueue(BackingQueue):
         self.lost_count = 0
         # Those that cannot be read now.
         self.aside = SetAside(clock)
+        # Who is to be told when the disk can be asked again, or has answered.
+        self._waiting: list[Answered] = []
         # Messages that have become ready by themselves, and were not reported yet.
         self._arrived_count = 0
         # A purge in slices removes what stands below.
@@ -113,6 +120,7 @@ class VariableBackingQueue(BackingQueue):
         self._callback = callback
         self._journal = homes.journal
         self._owed = OwedConfirms(homes.journal, self.KIND, callback)
+        homes.ahead = BodyAhead(partial(callback, self.KIND, _body_came))
         if self.durable:
             homes.open_shared()
 
@@ -137,6 +145,8 @@ class VariableBackingQueue(BackingQueue):
         self.tail.persistent_count = self.tail.persistent_bytes = 0
         self.tail.forget_counts()
         self.aside.clear()
+        self.homes.ahead.forget()
+        self._look_again()
         self._owed.give_up()
         # The ways back from the zones: without them the queue is freed by reference counting.
         self.zones.lost = _nothing_lost
@@ -232,6 +242,28 @@ class VariableBackingQueue(BackingQueue):
         if ack_required and self.pending.ram_count() > self.paging.options.slack and self.paging.is_over():
             self.paging.reduce(2 * len(entries))
         return Run(first, entries, redelivered)
+
+    def waits_for_disk(self) -> bool:
+        zones = self.zones
+        if zones.q4 or not zones.q3:
+            return False
+        # A stray may have to be let in first, which reads what it must.
+        return self.aside.is_stalled or (not zones.strays.count and self.homes.is_reading(zones.q3[0]))
+
+    def ask_once(self, done: Answered) -> None:
+        if self.waits_for_disk():
+            self._waiting.append(done)
+        else:
+            done(None)
+
+    def body_came(self) -> None:
+        """The body at the head was read, or has to be read on the spot: whoever waited for it looks again."""
+        self._arrived_count += len(self)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        call_all([partial(done, None) for done in waiting])
 
     def fetch_at(self, seq_ids: Sequence[int], actor: int = NO_ACTOR) -> list[tuple[int, Entry]]:
         found: dict[int, Entry] = {}
@@ -605,6 +637,7 @@ class VariableBackingQueue(BackingQueue):
             + in_ram * limits.MESSAGE_OVERHEAD_BYTES
             + positions * POSITION_BYTES
             + counts * limits.NUMBER_OVERHEAD_BYTES
+            + self.homes.ahead.ram_bytes()
         )
 
     def set_ram_duration_target(self, seconds: float) -> None:
@@ -622,7 +655,7 @@ class VariableBackingQueue(BackingQueue):
     def needs_timeout(self) -> int:
         if self._owed.is_waiting():
             return TIMEOUT_TIMED
-        if self.paging.unfinished or self.zones.strays.count or self.aside.is_due():
+        if self.paging.unfinished or self.zones.strays.count or self.aside.is_due() or self.homes.ahead.ram_bytes():
             return TIMEOUT_IDLE
         return TIMEOUT_NONE
 
@@ -632,6 +665,7 @@ class VariableBackingQueue(BackingQueue):
         self.resume()
 
     def resume(self) -> None:
+        self.homes.ahead.look()
         if self.zones.strays.count:
             retry(self.zones)
         if self.aside.is_due():
@@ -646,6 +680,7 @@ class VariableBackingQueue(BackingQueue):
         runs = self.pending.take_back(self.aside.take())
         put_back(self.zones, runs)
         self._arrived_count += len(self) if was_stalled else sum([status.count for status in runs])
+        self._look_again()
 
     def drain_arrived(self) -> int:
         count, self._arrived_count = self._arrived_count, 0
@@ -672,32 +707,7 @@ class VariableBackingQueue(BackingQueue):
         zone_views.fold(self.zones, self.pending, visit)
 
     def status(self) -> dict[str, int | float | str]:
-        zones = self.zones
-        self.recount()
-        return {
-            "kind": self.KIND,
-            "mode": "lazy" if self.paging.lazy else "default",
-            "len": len(self),
-            "q1": sum([status.count for status in zones.q1]),
-            "q2": sum([status.count for status in zones.q2]),
-            "delta": zones.delta_count,
-            "q3": sum([status.count for status in zones.q3]),
-            "q4": sum([status.count for status in zones.q4]),
-            "positions": zones.positions(),
-            "strays": zones.strays.count,
-            "pending_acks": self.pending.count,
-            "messages_ram": zones.ram_count + self.pending.ram_count() + zones.strays.ram_count(),
-            "message_bytes_ram": zones.ram_bytes + self.pending.ram_bytes + zones.strays.ram_bytes,
-            "messages_persistent": self.tail.persistent_count,
-            "target_ram_count": self.paging.limit(),
-            "ram_duration_target_s": -1.0 if self.paging.duration_s == INFINITE else self.paging.duration_s,
-            "next_seq_id": self.tail.next_seq_id,
-            "next_deliver_seq_id": zones.next_deliver_seq_id,
-            "disk_reads": self.homes.reads,
-            "disk_writes": self.homes.writes,
-            "lost": self.lost_count,
-            "unreadable": self.aside.count,
-        }
+        return status_of(self)
 
     def check_invariants(self) -> None:
         zone_views.check_zones(self.zones)
@@ -724,6 +734,11 @@ def _nothing_lost(status: MsgStatus) -> None:
 
 def _nothing_unreadable(status: MsgStatus, error: OSError) -> None:
     """A deleted queue has nothing to read."""
+
+
+def _body_came(queue: BackingQueue) -> None:
+    assert isinstance(queue, VariableBackingQueue)
+    queue.body_came()
 
 
 def _put_aside_back(queue: BackingQueue) -> None:

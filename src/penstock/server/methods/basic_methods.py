@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from penstock import limits
 from penstock.broker.definitions.postgres_arguments import is_in_postgres
 from penstock.broker.users import READ
 from penstock.broker.vhost import direct_reply
-from penstock.errors import not_allowed, not_implemented, precondition_failed
+from penstock.errors import AmqpError, internal_error, not_allowed, not_implemented, precondition_failed
 from penstock.fields import TYPE_NAMES, Table
 from penstock.message import Run
 from penstock.queues.consumers.publisher_marks import NoLocal
@@ -27,6 +28,7 @@ from penstock.server.channel.consumer_filters import (
 from penstock.server.channel.queue_consumer import QueueConsumer
 from penstock.server.channel.subscription import Subscription
 from penstock.server.channel.unacked import UnackedRun
+from penstock.server.connection.awaited_method import AwaitedMethod
 from penstock.server.methods.queue_methods import queue_name
 from penstock.server.postgres.answers import when_looked
 from penstock.server.settling.settlements import when_settled
@@ -147,7 +149,15 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> None:
     connection.user.require(READ, "queue", name, connection.vhost.name)
     queue = connection.vhost.queue(name, connection)
     queue.offer()
-    run = queue.get(method.no_ack)
+    _get(channel, method, queue)
+
+
+def _get(channel: Channel, method: methods.BasicGet, queue: Queue) -> None:
+    if not (queue.deleted or queue.crashed or queue.paused) and queue.backing.waits_for_disk():
+        again = AwaitedMethod(channel, method.INDEX, lambda: _get(channel, method, queue), _not_read)
+        again.begin(limits.BODY_READ_S, queue.backing.ask_once)
+        return
+    run = _got(method, queue)
     if run is not None:
         _send_got(channel, method, queue, run)
     elif not when_looked(channel, method.INDEX, queue, lambda: _get_again(channel, method, queue)):
@@ -156,11 +166,20 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> None:
 
 def _get_again(channel: Channel, method: methods.BasicGet, queue: Queue) -> None:
     """A queue in PostgreSQL has looked there."""
-    run = None if queue.deleted or queue.crashed else queue.get(method.no_ack)
+    run = _got(method, queue)
     if run is not None:
         _send_got(channel, method, queue, run)
     else:
         channel.send(methods.BasicGetEmpty())
+
+
+def _got(method: methods.BasicGet, queue: Queue) -> Run | None:
+    """Take a message; the queue may be gone by now."""
+    return None if queue.deleted or queue.crashed else queue.get(method.no_ack)
+
+
+def _not_read(why: str) -> AmqpError:
+    return internal_error(f"the broker could not read a message from its disk ({why})")
 
 
 def _send_got(channel: Channel, method: methods.BasicGet, queue: Queue, run: Run) -> None:

@@ -1,81 +1,30 @@
 """Methods on queues in PostgreSQL whose answer has to wait for the database.
 
-Meanwhile nothing more of the connection is parsed, as with an answer that waits for the disk; other connections go on.
-Each wait has its end: every question is answered, also when the link is lost, and a timer ends what takes too long. A
-method is answered with `-ok` when the database has done it, and with the reason when it has not. What the database has
-done is done here too, whether the client is still there or not.
+Every question is answered, also when the link is lost. A method is answered with `-ok` when the database has done it,
+and with the reason when it has not. What the database has done is done here too, whether the client is still there or
+not.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.backing.postgres.link import unavailable
-from penstock.errors import AmqpError, ChannelException
+from penstock.errors import ChannelException
 from penstock.queues.purging import begin_purge
 from penstock.queues.queue import Queue
-from penstock.server.connection.awaited_answer import DISK
+from penstock.server.connection.awaited_method import AwaitedMethod, GoOn
 from penstock.server.settling.purge import Purge
 
 if TYPE_CHECKING:
     from penstock.server.channel.channel import Channel
 
-GoOn = Callable[[], None]
 
-
-class PgWait:
-    """Goes on with a method when the database has answered."""
-
-    def __init__(self, channel: Channel, index: int, queue: Queue, go_on: GoOn) -> None:
-        """`index` is the method's, for the error that it may end with."""
-        self._channel = channel
-        self._index = index
-        self._queue = queue
-        self._go_on = go_on
-        self._is_over = False
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, bound_s: float, wait: Callable[[Callable[[ChannelException | None], None]], None]) -> None:
-        """`wait` is given what to call; that may be at once."""
-        wait(self.over)
-        if not self._is_over:
-            connection = self._channel.connection
-            connection.stop_parsing(DISK)
-            self._timer = connection.server.loop.call_later(bound_s, self._too_late, bound_s)
-
-    def _too_late(self, bound_s: float) -> None:
-        self.over(unavailable(self._queue.name, f"no answer within {bound_s:g} s"))
-
-    def over(self, error: ChannelException | None) -> None:
-        if self._is_over:
-            return
-        self._is_over = True
-        if self._timer is None:
-            # At once, within the method itself: errors are handled where those of methods are.
-            if error is not None:
-                raise error
-            self._go_on()
-            return
-        self._timer.cancel()
-        connection = self._channel.connection
-        if connection.closing:
-            return
-        # First: going on may mean to wait for something else.
-        connection.resume_parsing(DISK)
-        try:
-            if not self._channel.closing:
-                if error is not None:
-                    raise error
-                self._go_on()
-        except ChannelException as refusal:
-            connection.close_channel(self._channel, refusal, self._index)
-        except AmqpError as refusal:
-            connection.close_with(refusal, self._index)
-        except Exception:
-            connection.failed()
+def _wait(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> AwaitedMethod:
+    return AwaitedMethod(channel, index, go_on, partial(unavailable, queue.name))
 
 
 def when_made(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> None:
@@ -85,7 +34,7 @@ def when_made(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> None:
         go_on()
         return
     vhost = channel.connection.vhost
-    wait = PgWait(channel, index, queue, go_on)
+    wait = _wait(channel, index, queue, go_on)
 
     def made(error: ChannelException | None) -> None:
         if error is not None and vhost.queues.get(queue.name) is queue:
@@ -109,12 +58,12 @@ def when_counted(channel: Channel, index: int, queue: Queue | None, go_on: GoOn)
     if queue is None or queue.crashed:
         go_on()
     else:
-        PgWait(channel, index, queue, go_on).begin(2 * limits.PG_QUESTION_S, queue.backing.count)
+        _wait(channel, index, queue, go_on).begin(2 * limits.PG_QUESTION_S, queue.backing.count)
 
 
 def when_dropped(channel: Channel, index: int, queue: Queue, delete: GoOn, answer: GoOn) -> None:
     """Delete a queue when the database has dropped it, and answer. If it cannot be dropped, it stays."""
-    wait = PgWait(channel, index, queue, answer)
+    wait = _wait(channel, index, queue, answer)
 
     def dropped(error: ChannelException | None) -> None:
         if error is None and not queue.deleted:
@@ -134,7 +83,7 @@ def when_purged(channel: Channel, index: int, queue: Queue, answer: Callable[[in
             channel.connection.server.settlements.begin(Purge(channel, queue, purging, answer))
         return
     counts: list[int] = []
-    wait = PgWait(channel, index, queue, lambda: answer(counts[0]))
+    wait = _wait(channel, index, queue, lambda: answer(counts[0]))
 
     def purged(count: int, error: ChannelException | None) -> None:
         counts.append(count)
@@ -147,5 +96,5 @@ def when_looked(channel: Channel, index: int, queue: Queue, go_on: GoOn) -> bool
     """Have one message fetched, then go on. False when this is not a queue in PostgreSQL, or it gives nothing now."""
     if not queue.backing.IS_REMOTE or queue.paused:
         return False
-    PgWait(channel, index, queue, go_on).begin(limits.PG_GET_S, queue.backing.ask_once)
+    _wait(channel, index, queue, go_on).begin(limits.PG_GET_S, queue.backing.ask_once)
     return True

@@ -26,11 +26,13 @@ from penstock.server.sync.quick_syncer import QuickSyncer
 from penstock.server.sync.syncers import ProcessSyncer, ThreadSyncer, process_syncer_possible
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
+from penstock.store.shared.body_reader import BodyReader
 
 log = logging.getLogger("penstock.store")
 
-# Makes a syncer for a loop; the function is called after each answer.
+# Makes a syncer, or a reader, for a loop; the function is called after each answer.
 MakeSyncer = Callable[[asyncio.AbstractEventLoop, Callable[[], None]], Syncer]
+MakeReader = Callable[[asyncio.AbstractEventLoop, Callable[[], None]], BodyReader]
 OTHER_FOLDER = "choose another folder with --data-dir, or --in-memory to keep nothing"
 
 
@@ -45,6 +47,7 @@ def open_broker(
     data_dir: str,
     loop: asyncio.AbstractEventLoop,
     make_syncer: MakeSyncer,
+    make_reader: MakeReader,
     turn_soon: Callable[[], None],
     post: Post,
     postgres: PgBackingQueues | None,
@@ -69,9 +72,10 @@ def open_broker(
         if config.disk_bytes_min <= 0:
             config = replace(config, disk_bytes_min=default_disk_bytes_min(shutil.disk_usage(data_dir).total))
         syncer = make_syncer(loop, turn_soon)
+        reader = make_reader(loop, turn_soon)
     except OSError as error:
         raise StartupError(folder_complaint(data_dir, error)) from error
-    node = NodeStore(files, syncer, clock, options, secrets.randbits)
+    node = NodeStore(files, syncer, clock, options, secrets.randbits, reader)
     try:
         return Broker(config, clock, node, post, postgres)
     except (StartupError, OSError) as error:

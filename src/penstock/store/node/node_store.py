@@ -43,6 +43,7 @@ from penstock.store.recovery.recovery import Recovered
 from penstock.store.retention.reader_cursors import log_id, make_log_id
 from penstock.store.retention.retention import NOTHING, Retention
 from penstock.store.retention.unread_history import UnreadHistory
+from penstock.store.shared.body_reader import BodyReader
 from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.message_store import MessageStore
 from penstock.store.shared.shared_stores import SharedStores
@@ -62,9 +63,15 @@ _FOREVER_S: Final = float("inf")
 
 class NodeStore:
     def __init__(
-        self, files: Files, syncer: Syncer, clock: Clock, options: StoreOptions, random_int: Callable[[int], int]
+        self,
+        files: Files,
+        syncer: Syncer,
+        clock: Clock,
+        options: StoreOptions,
+        random_int: Callable[[int], int],
+        reader: BodyReader | None = None,
     ) -> None:
-        """`random_int` takes a number of bits."""
+        """`random_int` takes a number of bits; without a reader large bodies are read on the spot."""
         self.files = files
         self.options = options
         self.syncer = SharedSyncer(syncer)
@@ -74,7 +81,7 @@ class NodeStore:
             files, recovery.JOURNAL_FOLDER, self.syncer, clock, options.journal, partial(random_int, 64)
         )
         self.shared_stores = SharedStores(
-            files, self.handles, self.journal, self.syncer, self.registry, options.message_store
+            files, self.handles, self.journal, self.syncer, self.registry, options.message_store, reader
         )
         self.reserve = Reserve(files, clock, options.reserve_bytes)
         self.checkpointer = Checkpointer(

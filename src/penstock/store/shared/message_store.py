@@ -34,12 +34,14 @@ from penstock.disk.files import File, Files, write_all
 from penstock.journal.journal import do_nothing
 from penstock.message import Envelope
 from penstock.store.shared.body_map import FILE_HEAD_BYTES, LOWER_HALF, ONE_REFERENCE, BodyMap, StoreFile
+from penstock.store.shared.body_reader import BodyReader
 from penstock.store.shared.compaction import Compaction, SyncFiles, WhenDurable
 from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.records import (
     RECORD_HEAD_BYTES,
     BadRecord,
     Record,
+    body_crc_start,
     decode_parts,
     decode_record,
     encode_front,
@@ -57,6 +59,9 @@ BUFFER_BYTES: Final = 1024 * 1024
 # A millisecond or so, on a disk that has room in its cache.
 SLICE_BYTES: Final = 512 * 1024
 DEAD_SHARE: Final = 0.5
+
+# Receives a message, or None when it could not be read so.
+MessageRead = Callable[[tuple[Envelope, bytes] | None], None]
 
 
 class BadBody(BadRecord):
@@ -112,6 +117,30 @@ class Closing:
             self._folder.close_folders(self._folders)
 
 
+@final
+class Reading:
+    """A large body that is being read."""
+
+    __slots__ = ("_address", "_done", "_front")
+
+    def __init__(self, address: int, front: bytes, done: MessageRead) -> None:
+        self._address = address
+        self._front = front
+        self._done = done
+
+    def came(self, body: bytes | None, crc: int) -> None:
+        found: tuple[Envelope, bytes] | None = None
+        if body is not None:
+            try:
+                record = decode_parts(self._front, body, crc)
+                if record.address == self._address:
+                    found = (record.envelope, record.body)
+            except BadRecord:
+                # Whoever reads it on the spot reports that.
+                found = None
+        self._done(found)
+
+
 class MessageStore:
     def __init__(
         self,
@@ -123,6 +152,7 @@ class MessageStore:
         sync: SyncFiles,
         when_durable: WhenDurable,
         woken: Callable[[], None] = do_nothing,
+        reader: BodyReader | None = None,
     ) -> None:
         self._options = options
         self._folder = StoreFolder(files, folder, handles, persistent)
@@ -131,6 +161,7 @@ class MessageStore:
             self._bodies, self._folder, options.file_bytes, options.dead_share, sync, when_durable
         )
         self._when_durable = when_durable
+        self._reader = reader
         # Called at the first body of a turn: the turn's end has something to do.
         self._woken = woken
         self._current: StoreFile | None = None
@@ -320,9 +351,34 @@ class MessageStore:
         if size <= self._options.slice_bytes:
             return decode_record(self._folder.read(file, size, offset), 0)
         # The body by itself: cutting it out of the record would be one more copy.
+        front = self._read_front(file, offset)
+        body = self._folder.read(file, size - len(front), offset + len(front))
+        return decode_parts(front, body, crc32(body, body_crc_start(front)))
+
+    def _read_front(self, file: StoreFile, offset: int) -> bytes:
         front_bytes = record_front_bytes(self._folder.read(file, RECORD_HEAD_BYTES, offset), 0)
-        front = self._folder.read(file, front_bytes, offset)
-        return decode_parts(front, self._folder.read(file, size - front_bytes, offset + front_bytes))
+        return self._folder.read(file, front_bytes, offset)
+
+    def read_later(self, address: int, done: MessageRead) -> bool:
+        """Have a large body read beside the loop; False when `read` is to be called: it is fast, or knows more."""
+        entry = self._bodies.live.get(address)
+        if self._reader is None or entry is None or address in self._buffer:
+            return False
+        size = entry & LOWER_HALF
+        if size < self._options.own_file_bytes:
+            return False
+        place = self._bodies.place(address)
+        file = self._bodies.files[place >> 32]
+        offset = place & LOWER_HALF
+        try:
+            front = self._read_front(file, offset)
+            crc = body_crc_start(front)
+            # With a descriptor of its own: the cache may close the other meanwhile.
+            own = self._folder.files.open(self._folder.path(file))
+        except (BadRecord, OSError):
+            return False
+        self._reader.submit(own, size - len(front), offset + len(front), crc, Reading(address, front, done).came)
+        return True
 
     def is_empty(self) -> bool:
         """Return whether nothing in it is wanted."""

@@ -164,14 +164,19 @@ def record_front_bytes(data: bytes, offset: int) -> int:
     return RECORD_HEAD_BYTES + head[6] + head[7]
 
 
-def decode_parts(front: bytes, body: bytes) -> Record:
-    """Return a record of which the body was read by itself. Raises BadRecord."""
+def body_crc_start(front: bytes) -> int:
+    """Return what the CRC of a body goes on from, given what stands before it. Raises BadRecord."""
+    return crc32(front[RECORD_HEAD_BYTES:], _trusted_head(front, 0)[10])
+
+
+def decode_parts(front: bytes, body: bytes, whole_crc: int) -> Record:
+    """Return a record of which the body was read by itself, with this CRC. Raises BadRecord."""
     head = _trusted_head(front, 0)
     size, seq_id = head[1], head[2]
     if len(front) + len(body) != size or len(front) != RECORD_HEAD_BYTES + head[6] + head[7]:
         raise BadRecord(f"has {size} bytes, of which {len(front) + len(body)} are there", 0, seq_id, size)
     shared = front[RECORD_HEAD_BYTES:]
-    if crc32(body, crc32(shared, head[10])) != head[11]:
+    if whole_crc != head[11]:
         raise BadRecord("is damaged: its checksum is wrong", 0, seq_id, size)
     envelope = _envelope(shared[: head[7]], shared[head[7] :], head[8], head[9], head[5], None)
     return Record(size, seq_id, envelope, body, head[3], head[4])

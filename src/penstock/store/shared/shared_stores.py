@@ -28,6 +28,7 @@ from penstock.journal.syncer import SyncDone, Syncer
 from penstock.store.node.queue_registry import QueueRegistry
 from penstock.store.queue.indexed import count_references, drop_unreadable
 from penstock.store.recovery.replaying import Reference
+from penstock.store.shared.body_reader import BodyReader
 from penstock.store.shared.handles import HandleCache
 from penstock.store.shared.message_store import MessageStore, MessageStoreOptions
 
@@ -57,6 +58,7 @@ class SharedStores:
         syncer: Syncer,
         registry: QueueRegistry,
         options: MessageStoreOptions,
+        reader: BodyReader | None = None,
     ) -> None:
         # References that are not proven to be durable, and where lost messages are reported; set by recovery.
         self.unproven: set[Reference] = set()
@@ -67,6 +69,7 @@ class SharedStores:
         self._syncer = syncer
         self._registry = registry
         self._options = options
+        self._reader = reader
         self._stores: dict[tuple[str, bool], MessageStore] = {}
         self._compact_next_s = 0.0
         self._compacting = 0
@@ -90,6 +93,7 @@ class SharedStores:
                 self._sync,
                 self._journal.when_durable,
                 self._wake,
+                self._reader,
             )
             if persistent:
                 self._start(vhost_id, store)
@@ -201,5 +205,7 @@ class SharedStores:
                 store.close()
 
     def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
         for store in self._stores.values():
             store.close()
