@@ -179,7 +179,7 @@ BACKLOG_CASES: Final = (
 # Messages live so long that most brokers have taken them all before the first is due. So all are there at once, and
 # are due at the pace at which they were published.
 LIFE_US: Final = 20.0
-# Held messages are due at random times between this and half as much again.
+# Held messages are due at random times between this and twice as much: 10,000 each second.
 HOLD_US: Final = 100.0
 EXPIRING: Final = "--queue-arg x-message-ttl={wait_ms}"
 FEATURE_CASES: Final = (

@@ -34,7 +34,7 @@ class FeaturePhases(Phases):
 
     @property
     def arguments(self) -> list[str]:
-        wait = {"wait_ms": self.wait_ms, "last_ms": self.wait_ms * 3 // 2}
+        wait = {"wait_ms": self.wait_ms, "last_ms": 2 * self.wait_ms}
         return [argument.format(**wait) for argument in self.case.arguments]
 
     @property

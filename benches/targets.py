@@ -110,7 +110,12 @@ TARGETS: Final = (
     rate_of("dead-letter-rejected", "dead_letters_per_s", "dead letters a second"),
     rate_of("priority", "published_per_s", "published and confirmed a second"),
     rate_of("priority", "drained_per_s", "drained a second"),
+    Target("grouped", "drained_per_s", 0.5, True, PENSTOCK, "drained a second", "plain"),
+    Target("grouped", "rss_peak_mib", 150.0, False, None, "peak RSS, MiB, all the time"),
+    Target("last-value", "cpu_us_per_msg_in", 15.0, False, None, "CPU time per message published, µs"),
     Target("delayed", "rss_peak_mib", 200.0, False, None, "peak RSS, MiB, all the time"),
+    Target("delayed", "late_p99_ms", 100.0, False, None, "late by, p99, ms, when 10,000 a second fall due"),
+    Target("delayed", "cpu_us_per_msg", 30.0, False, None, "CPU time per message, µs"),
     Target("delayed", "cpu_us_per_msg", 1.5, False, PENSTOCK, "CPU time per message", "delayed-tenth"),
     *(target for case in PLAIN for target in no_slower(case)),
 )

@@ -122,6 +122,8 @@ DEAL_SINGLY_BELOW: Final = 8
 
 # Messages that have come due and are moved on at once; the next ones follow in the next turn.
 HELD_RELEASES_PER_TURN: Final = 250
+# So long after some were moved on the next ones are: where thousands come due each second, many share one turn.
+HELD_PAUSE_MS: Final = 5
 # After a start, the due times of what is held are read in slices of so many messages, and of about so many bytes.
 HELD_FILL_PER_TURN: Final = 2_000
 HELD_FILL_BYTES_PER_TURN: Final = 16 * 1024 * 1024
@@ -140,6 +142,11 @@ HANDOVER_BYTES_MAX: Final = 16 * 1024 * 1024
 # Messages that a queue keeps on its shelf, to hand them out in an order of its own: 250 to 350 bytes of RAM each. What
 # is behind them in the backing is not looked at until there is room.
 SHELF_MESSAGES_MAX: Final = 1_000_000
+# So many at first, for consumers that find nothing for themselves among them: mostly others free a group meanwhile. As
+# long as one of them is still waiting, the shelf grows by so many more, each time after this pause.
+SHELF_MESSAGES_AHEAD: Final = 50_000
+SHELF_STEP_MESSAGES: Final = 20_000
+SHELF_STEP_MS: Final = 50
 # Messages that one fetch looks at, and as many that it shelves, or that expire at once; then it is others' turn.
 LOOKS_PER_FETCH: Final = 1_000
 

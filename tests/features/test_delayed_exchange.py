@@ -6,6 +6,7 @@ from typing import Any
 
 import pika
 import pytest
+from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 
@@ -27,6 +28,7 @@ from tests.features.stage import (
     wait_for_ready,
 )
 from tests.interop.deadline import wait_until
+from tests.server.amqp_client import Client, publish_frames
 
 HELD = "held-exchange"
 
@@ -152,7 +154,7 @@ def test_what_came_due_while_the_broker_was_down_comes_first(durable: Stage) -> 
     channel = durable.channel()
     declare_delayed(channel)
     bound(channel, "q")
-    send(channel, b"second", 60)
+    send(channel, b"second", 400)
     send(channel, b"first", 50)
     durable.broker.kill()
     durable.broker.start()
@@ -257,6 +259,75 @@ def test_confirms_come_when_the_message_is_held(durable: Stage) -> None:
         assert is_taken(channel, "later", "", body, headed(x_delay=1500))
     durable.kill_and_start()
     assert drain_until(durable.channel(), "q", 50) == numbered(0, 50)
+
+
+def sent_together(exchange: str, messages: list[tuple[bytes, dict[str, Any] | None]]) -> bytes:
+    """Publishes of one routing key that arrive with one read, each with its own headers."""
+    return b"".join(
+        [publish_frames(1, "k", body, exchange, delivery_mode=2, headers=headers) for body, headers in messages]
+    )
+
+
+def test_messages_of_one_read_wait_each_for_its_own_time_and_others_do_not_wait(either: Stage) -> None:
+    channel = either.channel()
+    declare_delayed(channel, kind="direct")
+    bound(channel, "q", key="k")
+    frames = sent_together(
+        "later",
+        [
+            (b"last", {"x-delay": 900, "a": "text"}),
+            (b"now", None),
+            (b"first", {"x-delay": 300, "x-delivery-count": 7}),
+            (b"now too", {"x-delay": 0}),
+            (b"second", {"n": 1, "x-delay": "600"}),
+            (b"third", {"x-delay": 700}),
+        ],
+    )
+    with Client(either.broker.host, either.broker.port).handshake() as client:
+        client.open_channel()
+        client.call(1, commands.Confirm.Select(), commands.Confirm.SelectOk)
+        client.consume(1, "q", no_ack=True)
+        client.socket.sendall(frames)
+        messages = client.messages(6)
+        wait_until(lambda: sum_confirmed(client) == 6, "all are confirmed")
+    assert [message.body for message in messages] == [b"now", b"now too", b"first", b"second", b"third", b"last"]
+    headers = [message.properties.headers for message in messages]
+    assert headers == [
+        None,
+        {"x-delay": 0},
+        {"x-delay": -300},
+        {"n": 1, "x-delay": -600},
+        {"x-delay": -700},
+        {"x-delay": -900, "a": "text"},
+    ]
+
+
+def sum_confirmed(client: Client) -> int:
+    """Confirms that have come: of one message each, or of all up to it."""
+    client.barrier(1)
+    highest = 0
+    singles = 0
+    for ack in client.seen(commands.Basic.Ack):
+        highest = max(highest, ack.delivery_tag)
+        singles += 0 if ack.multiple else 1
+    return max(highest if any(ack.multiple for ack in client.seen(commands.Basic.Ack)) else 0, singles)
+
+
+def test_messages_of_one_read_come_through_a_crash_each_with_its_own_time(durable: Stage) -> None:
+    channel = durable.channel()
+    declare_delayed(channel, kind="direct")
+    bound(channel, "q", key="k")
+    bodies = numbered(0, 40)
+    delays = [1500 + 10 * ((7 * number) % 40) for number in range(40)]
+    frames = sent_together("later", [(body, {"x-delay": delay}) for body, delay in zip(bodies, delays, strict=True)])
+    with Client(durable.broker.host, durable.broker.port).handshake() as client:
+        client.open_channel()
+        client.call(1, commands.Confirm.Select(), commands.Confirm.SelectOk)
+        client.socket.sendall(frames)
+        wait_until(lambda: sum_confirmed(client) == 40, "all are confirmed")
+    durable.kill_and_start()
+    expected = [body for _, body in sorted(zip(delays, bodies, strict=True))]
+    assert drain_until(durable.channel(), "q", 40) == expected
 
 
 def test_a_transaction_holds_at_its_commit(either: Stage) -> None:

@@ -244,6 +244,26 @@ class Journal:
             self.next_lsn += count
         return self._last_stretches[0][2]
 
+    def publish_timed(self, queue_no: int, seq_id: int, entries: Sequence[Entry]) -> int:
+        """Add messages of which each has an envelope and an expiry of its own; return the index of the first entry."""
+        self._begin_row(queue_no)
+        # Names first, so that the entries follow each other without a gap.
+        routes = [self._route(entry[0].address) for entry in entries]
+        first = self._entries.add_each([entry[0].properties for entry in entries], [entry[1] for entry in entries])
+        self._last_bodies = None
+        self._last_entries = None
+        at = first
+        for route, (envelope, _, props) in zip(routes, entries, strict=True):
+            flags = PERSISTENT if envelope.persistent else 0
+            expiry_ms = -1 if props is None else props.expiry_ms
+            self._rows.append(
+                ROW.pack(seq_id, queue_no, 0, 1, route, at, PUBLISHED, flags, envelope.priority, expiry_ms)
+            )
+            seq_id += 1
+            at += 1
+        self.next_lsn += len(entries)
+        return first
+
     def publish_references(
         self,
         queue_no: int,

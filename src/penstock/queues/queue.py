@@ -314,6 +314,15 @@ class Queue(Availability):
         self._enqueued(first_seq_id, len(bodies), confirm)
         return first_seq_id
 
+    def hold_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> None:
+        """Append messages to a companion queue, each with its own envelope, and the time that it is kept for."""
+        assert not self.deleted
+        if self.crashed:
+            _refuse(confirm)
+            return
+        self.published_count += len(entries)
+        self._enqueued(self.own_backing().publish_entries(entries, confirm), len(entries), confirm)
+
     def _enqueued(self, first_seq_id: int, count: int, confirm: ConfirmToken | None) -> None:
         if self.selection is not None:
             self.selection.published(first_seq_id, count)

@@ -17,25 +17,26 @@ from penstock.routing.exchange import Exchange
 class DelayedExchange(Exchange):
     """Routes what is due as its inner exchange does."""
 
-    __slots__ = ("_inner",)
+    __slots__ = ("inner",)
 
     type_name: ClassVar[str] = "x-delayed-message"
     needs_headers: ClassVar[bool] = True
 
     def __init__(self, inner: Exchange) -> None:
         super().__init__(inner.name, inner.durable, inner.auto_delete, inner.internal, inner.arguments)
-        self._inner = inner
+        # Routes what is due.
+        self.inner = inner
 
     def validate_binding(self, binding: Binding) -> None:
-        self._inner.validate_binding(binding)
+        self.inner.validate_binding(binding)
 
     def matches(self, routing_key: str, headers: Table | None) -> list[Destination]:
-        found = self._inner.matches(routing_key, headers)
-        self.cost = self._inner.cost
+        found = self.inner.matches(routing_key, headers)
+        self.cost = self.inner.cost
         return found
 
     def _add(self, binding: Binding) -> None:
-        self._inner.bind(binding)
+        self.inner.bind(binding)
 
     def _remove(self, binding: Binding) -> None:
-        self._inner.unbind(binding)
+        self.inner.unbind(binding)

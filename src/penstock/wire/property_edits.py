@@ -3,14 +3,12 @@
 Owns: the way from an envelope to its headers, and from an envelope and other headers to a new envelope. What the
 headers mean is the business of those who ask: groups, last-value keys, dead letters, edits by hand.
 
-A table is decoded on demand and is not kept, except by a `HeaderReader`. That belongs
-to one queue, which asks for the same header of each of its messages, and forgets the oldest table for a new one.
+A table is decoded on demand and is not kept. One header is found without decoding the others.
 
 Invariants
 1. An envelope is never changed. Each edit makes a new one, or hands back the old one when there is nothing to change.
 2. Properties that an edit is not about keep their octets, and headers their order and wire types.
 3. What an envelope says beside its properties (persistent, priority, expiration_ms) agrees with them after each edit.
-4. A reader holds at most HEADER_TABLES_MAX tables, none from properties of more than REMEMBERED_PROPERTIES_BYTES_MAX.
 
 Properties are not validated here: they were read once, when the message was published. Of two headers with the same
 name only the last one survives an edit, as in `wire/tables`.
@@ -18,18 +16,15 @@ name only the last one survives an edit, as in `wire/tables`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from penstock.fields import Field, Table
-from penstock.limits import REMEMBERED_PROPERTIES_BYTES_MAX
+from penstock.limits import SHORT_STRING_BYTES_MAX
 from penstock.message import Envelope
 from penstock.wire.octets import malformed
 from penstock.wire.properties import Properties, decode_properties, encode_properties
-from penstock.wire.tables import decode_table
-
-# How many tables a reader keeps. Messages of one publisher often share their properties; more kinds at a time are rare.
-HEADER_TABLES_MAX: Final = 256
+from penstock.wire.tables import NO_FIELD, Span, decode_field, decode_table, encode_field, find_field
 
 # The delivery mode of messages that are to survive.
 PERSISTENT: Final = 2
@@ -38,6 +33,8 @@ PERSISTENT: Final = 2
 _CONTENT_TYPE: Final = 0x80
 _CONTENT_ENCODING: Final = 0x40
 _HEADERS: Final = 0x20
+# Type codes of fields that hold others.
+_CONTAINERS: Final = b"FA"
 # Two octets of flags and an empty table.
 _HEADERS_BYTES_MIN: Final = 6
 
@@ -48,57 +45,47 @@ def headers_of(envelope: Envelope) -> Table:
 
 
 def header_of(envelope: Envelope, name: str) -> Field | None:
-    """Return one header of one message. For many messages there is `HeaderReader`."""
-    return _decode_headers(envelope.properties).get(name)
+    """Return one header of a message; None when it has no such header."""
+    raw = envelope.properties
+    span = _find_header(raw, name)
+    if span == NO_FIELD:
+        return None
+    return headers_of(envelope)[name] if raw[span[0]] in _CONTAINERS else decode_field(raw, span)
 
 
-def _decode_headers(raw: bytes) -> Table:
-    """Only the headers: what stands before them is stepped over, and what follows is not looked at."""
-    if len(raw) < _HEADERS_BYTES_MIN or not raw[0] & _HEADERS:
-        return {}
-    pos = 2
+def _find_header(raw: bytes, name: str) -> Span:
+    """Return where type code and value of a header are; NO_FIELD when there is none of that name."""
     try:
-        if raw[0] & _CONTENT_TYPE:
-            pos += 1 + raw[pos]
-        if raw[0] & _CONTENT_ENCODING:
-            pos += 1 + raw[pos]
-        return decode_table(raw, pos, len(raw))[0]
+        table_pos = _table_pos(raw)
+        if table_pos == 0:
+            return NO_FIELD
+        encoded = name.encode("utf-8", "surrogateescape")
+        if len(encoded) > SHORT_STRING_BYTES_MAX:
+            return NO_FIELD
+        return find_field(raw, table_pos, len(raw), encoded)
     except IndexError:
         raise malformed("the properties of a message") from None
 
 
-@final
-class HeaderReader:
-    """Reads headers of message after message; decodes the table once for all that have the same properties."""
+def _table_pos(raw: bytes) -> int:
+    """Return where the headers begin in the octets of properties; 0 when there are none."""
+    if len(raw) < _HEADERS_BYTES_MIN or not raw[0] & _HEADERS:
+        return 0
+    pos = 2
+    if raw[0] & _CONTENT_TYPE:
+        pos += 1 + raw[pos]
+    if raw[0] & _CONTENT_ENCODING:
+        pos += 1 + raw[pos]
+    return pos
 
-    __slots__ = ("_tables", "_tables_max")
 
-    def __init__(self, tables_max: int = HEADER_TABLES_MAX) -> None:
-        assert tables_max > 0
-        self._tables_max = tables_max
-        # By property octets, oldest first.
-        self._tables: dict[bytes, Table] = {}
-
-    def __len__(self) -> int:
-        """How many tables are remembered."""
-        return len(self._tables)
-
-    def header(self, envelope: Envelope, name: str) -> Field | None:
-        raw = envelope.properties
-        if len(raw) < _HEADERS_BYTES_MIN or not raw[0] & _HEADERS:
-            return None
-        table = self._tables.get(raw)
-        if table is None:
-            table = self._decode(raw)
-        return table.get(name)
-
-    def _decode(self, raw: bytes) -> Table:
-        table = _decode_headers(raw)
-        if len(raw) <= REMEMBERED_PROPERTIES_BYTES_MAX:
-            if len(self._tables) >= self._tables_max:
-                del self._tables[next(iter(self._tables))]
-            self._tables[raw] = table
-        return table
+def _decode_headers(raw: bytes) -> Table:
+    """Only the headers: what stands before them is stepped over, and what follows is not looked at."""
+    try:
+        pos = _table_pos(raw)
+        return {} if pos == 0 else decode_table(raw, pos, len(raw))[0]
+    except IndexError:
+        raise malformed("the properties of a message") from None
 
 
 def with_properties(
@@ -140,18 +127,38 @@ def with_headers(
     return with_properties(envelope, properties, exchange, routing_key)
 
 
-def with_header(envelope: Envelope, name: str, field: Field) -> Envelope:
-    """Return the message with this header: in the place of the old one of that name, or behind all others."""
-    headers = headers_of(envelope)
-    headers[name] = field
-    return with_headers(envelope, headers)
+def with_changed_header(envelope: Envelope, name: str, change: Callable[[Field], Field | None]) -> Envelope:
+    """Return the message with another value of a header, if it has that header and `change` returns one for it."""
+    raw = envelope.properties
+    span = _find_header(raw, name)
+    if span == NO_FIELD:
+        return envelope
+    field = change(headers_of(envelope)[name] if raw[span[0]] in _CONTAINERS else decode_field(raw, span))
+    if field is None:
+        return envelope
+    start, stop = span
+    octets = name.encode("utf-8", "surrogateescape")
+    if field[0] in "FA" or raw.count(b"%c%b" % (len(octets), octets)) > 1:
+        headers = headers_of(envelope)
+        headers[name] = field
+        return with_headers(envelope, headers)
+    # The value alone is exchanged, and the length of the table.
+    value = encode_field(field)
+    pos = _table_pos(raw)
+    table_bytes = int.from_bytes(raw[pos : pos + 4], "big") + len(value) - (stop - start)
+    return Envelope(
+        envelope.exchange,
+        envelope.routing_key,
+        raw[:pos] + table_bytes.to_bytes(4, "big") + raw[pos + 4 : start] + value + raw[stop:],
+        envelope.persistent,
+        envelope.priority,
+        envelope.expiration_ms,
+        envelope.address,
+    )
 
 
 def without_headers(envelope: Envelope, names: Sequence[str]) -> Envelope:
     """Return the message without these headers; the envelope itself when it has none of them."""
-    headers = headers_of(envelope)
-    found = [name for name in names if name in headers]
-    if not found:
+    if not any([_find_header(envelope.properties, name) != NO_FIELD for name in names]):
         return envelope
-    kept = {name: field for name, field in headers.items() if name not in found}
-    return with_headers(envelope, kept)
+    return with_headers(envelope, {name: field for name, field in headers_of(envelope).items() if name not in names})

@@ -47,6 +47,7 @@ _SIZES: Final[dict[str, int]] = {
 _UNSIGNED: Final = frozenset("BuiT")
 # From the first octet of a value to behind its last one.
 Span = tuple[int, int]
+NO_FIELD: Final[Span] = (0, 0)
 # The same for `skip_table`, by code; below 0 where octets of length follow, or the code is not known.
 _UNKNOWN: Final = -1
 _STRING: Final = -2
@@ -168,6 +169,47 @@ def skip_table(data: bytes, pos: int, end: int, spans: list[Span] | None) -> int
             return -1
         outer.append((stop, in_array))
         pos, stop, in_array = start, start + length, size == _ARRAY
+
+
+def find_field(data: bytes, pos: int, end: int, name: bytes) -> Span:
+    """Return where type code and value of a field are, in the table whose length octets are at pos; else NO_FIELD.
+
+    Of two fields with one name it is the last one, as in a decoded table. Nothing is made of the others.
+    """
+    stop = _container_end(data, pos, end)
+    pos += 4
+    start_of_field = b"%c%b" % (len(name), name)
+    found = NO_FIELD
+    while data.find(start_of_field, pos, stop) >= 0:
+        # Maybe within a value: so field by field, up to the next one of that name.
+        while True:
+            start = pos + 1 + data[pos]
+            if start >= stop:
+                raise errors.syntax_error("table field is cut short")
+            is_found = data.startswith(start_of_field, pos)
+            size = _SKIPPED[data[start]]
+            pos = start + 1
+            if size == _UNKNOWN:
+                raise errors.syntax_error(f"table field of unknown type {data[start]}")
+            pos += size if size >= 0 else 4 + int.from_bytes(data[pos : pos + 4], "big")
+            if pos > stop:
+                raise errors.syntax_error("table field is cut short")
+            if is_found:
+                found = (start, pos)
+                break
+            if pos == stop:
+                return found
+    return found
+
+
+def decode_field(data: bytes, span: Span) -> Field:
+    """Return the field whose type code and value are there; one that holds no others."""
+    return _decode_simple(chr(data[span[0]]), data, span[0] + 1, span[1])[0]
+
+
+def encode_field(field: Field) -> bytes:
+    """Return type code and value of a field that holds no others."""
+    return field[0].encode() + _encode_simple(field[0], field[1])
 
 
 def _is_name(name: bytes, is_outermost: bool) -> bool:

@@ -159,6 +159,16 @@ def test_positions_leave_up_to_the_quota_and_one_segment_stays(quota: int, messa
     check_zones(parts.zones)
 
 
+def test_positions_of_neighbours_are_written_together_also_from_the_rear() -> None:
+    parts = Parts()
+    publish_each(parts, 12)
+    parts.zones.push_alphas_to_betas(0, 100)
+    assert parts.zones.push_betas_to_deltas(99, 99) == 8
+    waiting = parts.homes.index._waiting
+    assert [len(chunks) for chunks in waiting.values()] == [1] * len(waiting)
+    assert drain(parts) == list(range(12))
+
+
 @pytest.mark.parametrize("read_ahead", [1, 2, 3, 4, 5, 100])
 def test_a_delta_is_read_in_steps_that_end_with_segments(read_ahead: int) -> None:
     parts = Parts(read_ahead_count=read_ahead)

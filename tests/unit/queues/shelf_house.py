@@ -65,6 +65,7 @@ class Host(SelectionHost):
         self.now_ms = 1_000
         self.handed_over: list[int] = []
         self.available = 0
+        self.wakes_ms: list[int] = []
 
     def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         assert reason == "expired"
@@ -76,6 +77,9 @@ class Host(SelectionHost):
 
     def wall_ms(self) -> int:
         return self.now_ms
+
+    def wake_at(self, due_ms: int) -> None:
+        self.wakes_ms.append(due_ms)
 
 
 class ShelfHouse:
@@ -89,11 +93,12 @@ class ShelfHouse:
         has_priorities: bool = False,
         messages_max: int = MANY,
         looks_max: int = MANY,
+        messages_ahead: int = MANY,
     ) -> None:
         self.backing = VolatileBackingQueue() if backing is None else backing
         self.host = Host(self.backing)
         self.selection = ShelfSelection(
-            self.host, self.backing, order, expire_anywhere, has_priorities, messages_max, looks_max
+            self.host, self.backing, order, expire_anywhere, has_priorities, messages_max, looks_max, messages_ahead
         )
 
     def publish(self, *keys: str, expiry_ms: int = NO_EXPIRY, size: int = 1) -> list[int]:

@@ -33,6 +33,9 @@ class Nobody(SelectionHost):
     def wall_ms(self) -> int:
         return 0
 
+    def wake_at(self, due_ms: int) -> None:
+        pass
+
 
 class Numbers(ConsumerFilter):
     """Accepts messages by their seq_ids, and counts how many it was shown."""

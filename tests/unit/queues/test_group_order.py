@@ -6,6 +6,7 @@ import pytest
 from queue_house import Inbox
 from shelf_house import MANY, ShelfHouse, asked, ids_of, picky, read_key
 
+from penstock.limits import SHELF_STEP_MS
 from penstock.queues.selection.group_order import BUCKETS_MAX, SharedGroupOrder, StandardGroupOrder
 
 
@@ -352,3 +353,66 @@ def test_handing_a_group_back_and_forth_leaves_no_remains(shared: ShelfHouse) ->
         assert len(seq_ids) == 1
         shared.selection.returned(seq_ids)
     assert len(shared.selection._order._free._entries) < 200  # type: ignore[attr-defined]
+
+
+def starving_house() -> tuple[ShelfHouse, Inbox, Inbox]:
+    """A hundred messages of one consumer's group, and behind them one of another group."""
+    house = ShelfHouse(SharedGroupOrder(read_key), messages_max=200, messages_ahead=10)
+    one, two = Inbox(), Inbox()
+    house.publish(*["a"] * 100, "b")
+    assert house.fetch(one) == [0]
+    return house, one, two
+
+
+def test_one_who_finds_nothing_does_not_shelve_the_whole_queue() -> None:
+    house, one, two = starving_house()
+    assert house.fetch(two) == []
+    assert not house.selection.has_for(two)
+    assert house.selection.ready_count() == 10
+    house.ack(0)
+    assert house.host.available == 10
+    assert house.fetch(two, 5) == [1, 2, 3, 4, 5]
+    assert house.selection.next_expiry_ms() == -1, "nobody starves any more"
+    assert house.fetch(one) == []
+
+
+def test_one_who_still_finds_nothing_after_a_while_is_shown_more() -> None:
+    house, _, two = starving_house()
+    began_ms = house.host.now_ms
+    assert house.fetch(two) == []
+    assert house.host.wakes_ms == [began_ms + SHELF_STEP_MS]
+    assert house.selection.next_expiry_ms() == began_ms + SHELF_STEP_MS
+    house.selection.expire(began_ms + SHELF_STEP_MS - 1)
+    assert house.host.available == 0
+    house.selection.expire(began_ms + SHELF_STEP_MS)
+    assert house.host.available > 0, "it is told"
+    assert house.fetch(two) == [100]
+    house.ack(100)
+
+
+def test_a_shelf_that_had_to_grow_is_small_again_when_most_of_it_is_gone() -> None:
+    house, one, two = starving_house()
+    assert house.fetch(two) == []
+    house.selection.expire(house.host.now_ms + SHELF_STEP_MS)
+    assert house.fetch(two) == [100]
+    house.ack(*house.drain(one), 0, 100)
+    house.publish(*["a"] * 100, "b")
+    assert house.fetch(one) == [101]
+    assert house.fetch(two) == []
+    assert house.selection.ready_count() == 10
+
+
+def test_a_consumer_that_left_makes_no_shelf_grow() -> None:
+    house, _, two = starving_house()
+    assert house.fetch(two) == []
+    house.selection.consumer_gone(two)
+    assert house.selection.next_expiry_ms() == -1
+    house.selection.expire(house.host.now_ms + SHELF_STEP_MS)
+    assert house.selection.ready_count() == 10
+
+
+def test_a_clock_that_is_set_back_starves_nobody() -> None:
+    house, _, two = starving_house()
+    assert house.fetch(two) == []
+    house.selection.expire(house.host.now_ms - 500)
+    assert house.fetch(two) == [100]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.queues.selection.sorted_chunks import SortedChunks
 
 KEYS = st.integers(0, 30)
-STEPS = st.lists(st.tuples(st.sampled_from(["add", "add", "remove"]), KEYS), max_size=80)
+STEPS = st.lists(st.tuples(st.sampled_from(["add", "add", "add all", "remove", "remove"]), KEYS), max_size=80)
 
 
 @given(steps=STEPS, chunk_max=st.integers(2, 5))
@@ -19,6 +19,9 @@ def test_it_is_a_sorted_set(steps: list[tuple[str, int]], chunk_max: int) -> Non
         if verb == "add":
             chunks.add(key)
             model.add(key)
+        elif verb == "add all":
+            chunks.add_all(list(range(key, key + 7)))
+            model.update(range(key, key + 7))
         else:
             assert chunks.remove(key) == (key in model)
             model.discard(key)

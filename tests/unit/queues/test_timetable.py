@@ -228,6 +228,7 @@ class TimetableMachine(RuleBasedStateMachine):
     @rule(now_ms=st.integers(0, 13), count_max=st.integers(0, 40))
     def pop(self, now_ms: int, count_max: int) -> None:
         due = [pair for pair in sorted(self.held) if pair[0] <= now_ms][:count_max]
+        assert self.timetable.due(now_ms, count_max) == [seq_id for _, seq_id in due]
         assert self.timetable.pop_due(now_ms, count_max) == [seq_id for _, seq_id in due]
         self.held -= set(due)
         self.gone += due

@@ -62,6 +62,30 @@ def test_slots_come_back_over_any_boundary(files: SimFiles, start: int, count: i
     assert later.damaged == []
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_slots_of_single_messages_are_those_of_their_stretch(seed: int) -> None:
+    """Whatever of them waits, was written, was moved, is damaged or was never there."""
+    rng = random.Random(seed)
+    files = SimFiles()
+    index = make_index(files)
+    for _ in range(12):
+        first = rng.randrange(3 * SLOTS)
+        slots = slots_of(first, rng.randrange(1, 6))
+        if rng.random() < 0.3:
+            index.move(first, [(QUEUE_STORE, *slot[1:]) for slot in slots])
+        else:
+            index.write(first, slots)
+        if rng.random() < 0.4:
+            index.flush()
+        if rng.random() < 0.2 and files.exists(FIRST):
+            files.flip(FIRST, rng.randrange(FILE_HEAD_BYTES, files.open(FIRST).size()), rng.randrange(8))
+    for number in range(5):
+        stretch = range(number * SLOTS, (number + 1) * SLOTS)
+        wanted = sorted(rng.sample(stretch, rng.randint(1, SLOTS)))
+        whole = index.read(stretch.start, stretch.stop)
+        assert index.read_each(wanted) == [whole[seq_id - stretch.start] for seq_id in wanted]
+
+
 def test_what_waits_is_read_without_being_written(files: SimFiles) -> None:
     index = make_index(files)
     index.write(0, slots_of(0, 3))

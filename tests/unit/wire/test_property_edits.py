@@ -9,15 +9,14 @@ from wire_strategies import OUR_ARGUMENTS, fields, key_text, tables
 
 from penstock.errors import ConnectionException
 from penstock.fields import Field, Table
-from penstock.limits import REMEMBERED_PROPERTIES_BYTES_MAX, TABLE_ITEMS_MAX
+from penstock.limits import TABLE_ITEMS_MAX
 from penstock.message import Envelope
 from penstock.wire.content import read_content
 from penstock.wire.properties import Properties, decode_properties, encode_properties
 from penstock.wire.property_edits import (
-    HeaderReader,
     header_of,
     headers_of,
-    with_header,
+    with_changed_header,
     with_headers,
     with_properties,
     without_headers,
@@ -74,7 +73,6 @@ def test_a_message_without_headers_has_an_empty_table() -> None:
         envelope = envelope_of(properties)
         assert headers_of(envelope) == {}
         assert header_of(envelope, "a") is None
-        assert HeaderReader().header(envelope, "a") is None
 
 
 def test_headers_are_found_behind_other_properties() -> None:
@@ -131,12 +129,18 @@ def test_properties_can_be_exchanged_as_a_whole() -> None:
     assert with_properties(envelope, Properties()).expiration_ms == -1
 
 
-def test_a_header_keeps_its_place_and_a_new_one_comes_last() -> None:
+def test_a_header_that_is_changed_keeps_its_place() -> None:
     envelope = envelope_of(Properties(headers={"b": ONE, "a": TEXT}))
-    assert list(headers_of(with_header(envelope, "b", TWO)).items()) == [("b", TWO), ("a", TEXT)]
-    assert list(headers_of(with_header(envelope, "0", TWO)).items()) == [("b", ONE), ("a", TEXT), ("0", TWO)]
-    assert headers_of(with_header(envelope_of(Properties()), "a", ONE)) == {"a": ONE}
+    changed = with_changed_header(envelope, "b", lambda field: TWO if field == ONE else None)
+    assert list(headers_of(changed).items()) == [("b", TWO), ("a", TEXT)]
     assert headers_of(envelope) == {"b": ONE, "a": TEXT}
+
+
+def test_a_message_stays_as_it_is_without_the_header_or_without_another_value_for_it() -> None:
+    for properties in (Properties(), Properties(headers={"b": ONE})):
+        envelope = envelope_of(properties)
+        assert with_changed_header(envelope, "a", lambda field: TWO) is envelope
+        assert with_changed_header(envelope, "b", lambda field: None) is envelope
 
 
 def test_headers_are_taken_off_and_an_empty_table_stays() -> None:
@@ -155,7 +159,7 @@ def test_an_envelope_that_has_none_of_the_headers_is_handed_back() -> None:
 
 @given(envelopes(), key_text.filter(lambda name: name not in ("CC", "BCC")), fields)
 def test_a_header_that_was_added_can_be_taken_off_again(envelope: Envelope, name: str, field: Field) -> None:
-    added = with_header(envelope, name, field)
+    added = with_headers(envelope, {**headers_of(envelope), name: field})
     assert header_of(added, name) == field
     check_consistent(added)
     removed = without_headers(added, [name])
@@ -169,7 +173,8 @@ def test_headers_that_nobody_could_read_again_are_refused() -> None:
     with pytest.raises(ConnectionException):
         with_headers(envelope, {"a": ("A", [ONE] * TABLE_ITEMS_MAX)})
     with pytest.raises(ValueError, match="short string"):
-        with_header(envelope, "n" * 256, ONE)
+        with_headers(envelope, {"n" * 256: ONE})
+    assert header_of(envelope_of(Properties(headers={"n": ONE})), "n" * 256) is None
 
 
 def test_broken_properties_are_refused_with_a_declared_error() -> None:
@@ -178,57 +183,39 @@ def test_broken_properties_are_refused_with_a_declared_error() -> None:
         with pytest.raises(ConnectionException):
             headers_of(envelope)
         with pytest.raises(ConnectionException):
-            HeaderReader().header(envelope, "a")
+            header_of(envelope, "a")
 
 
-def test_a_reader_decodes_equal_properties_once() -> None:
-    reader = HeaderReader()
-    nested: Field = ("A", [ONE])
-    properties = Properties(headers={"a": nested, "b": TEXT})
-    first = reader.header(envelope_of(properties), "a")
-    assert first == nested
-    # Two envelopes with octets of their own: the field is the very same object, so the table was remembered.
-    assert reader.header(envelope_of(properties), "a") is first
-    assert reader.header(envelope_of(properties), "b") == TEXT
-    assert reader.header(envelope_of(properties), "c") is None
-    assert len(reader) == 1
+@given(envelopes(), st.lists(key_text, max_size=3))
+def test_one_header_is_found_as_if_all_were_decoded(envelope: Envelope, names: list[str]) -> None:
+    headers = headers_of(envelope)
+    for name in [*names, *headers]:
+        assert header_of(envelope, name) == headers.get(name)
 
 
-def test_a_reader_forgets_the_oldest_table() -> None:
-    reader = HeaderReader(2)
-    envelopes = [envelope_of(Properties(headers={"n": ("A", [("I", number)])})) for number in range(3)]
-    found = [reader.header(envelope, "n") for envelope in envelopes]
-    assert len(reader) == 2
-    assert reader.header(envelopes[2], "n") is found[2]
-    assert reader.header(envelopes[1], "n") is found[1]
-    again = reader.header(envelopes[0], "n")
-    assert again == found[0]
-    assert again is not found[0]
-    assert len(reader) == 2
+def test_a_header_is_not_taken_for_a_value_that_looks_like_one() -> None:
+    looks_like_one: Field = ("S", b"\x01aI\x00\x00\x00\x07")
+    nested: Field = ("F", {"a": TWO})
+    for headers in ({"b": looks_like_one, "c": nested}, {"b": looks_like_one, "a": ONE, "c": nested}):
+        envelope = envelope_of(Properties(headers=headers))
+        assert header_of(envelope, "a") == headers.get("a")
+        changed = with_changed_header(envelope, "a", lambda field: TEXT)
+        assert headers_of(changed) == {name: TEXT if name == "a" else field for name, field in headers.items()}
 
 
-def test_a_reader_does_not_keep_large_properties() -> None:
-    reader = HeaderReader()
-    # The flags, the length of the table, and name, type and length of the header.
-    around = 2 + 4 + 2 + 1 + 4
-    for size, kept in ((REMEMBERED_PROPERTIES_BYTES_MAX, 1), (REMEMBERED_PROPERTIES_BYTES_MAX + 1, 1)):
-        field: Field = ("S", b"x" * (size - around))
-        envelope = envelope_of(Properties(headers={"a": field}))
-        assert len(envelope.properties) == size
-        assert reader.header(envelope, "a") == field
-        assert len(reader) == kept
+def test_of_two_headers_of_one_name_the_last_one_counts_and_stays_alone() -> None:
+    fields = b"\x01aI\x00\x00\x00\x01" + b"\x01bt\x01" + b"\x01aI\x00\x00\x00\x02"
+    envelope = Envelope("", "q", b"\x20\x00" + len(fields).to_bytes(4, "big") + fields)
+    assert header_of(envelope, "a") == ("I", 2)
+    edited = with_changed_header(envelope, "a", lambda field: TEXT)
+    assert edited.properties.count(b"\x01a") == 1
+    assert header_of(edited, "a") == TEXT
 
 
-def test_a_reader_does_not_keep_messages_without_headers() -> None:
-    reader = HeaderReader()
-    assert reader.header(envelope_of(Properties(message_id="m")), "a") is None
-    assert len(reader) == 0
-
-
-@given(st.lists(envelopes(), max_size=6), st.lists(key_text, max_size=3))
-def test_a_reader_answers_as_if_it_remembered_nothing(messages: list[Envelope], names: list[str]) -> None:
-    reader = HeaderReader(2)
-    for envelope in [*messages, *messages]:
-        for name in [*names, *headers_of(envelope)]:
-            assert reader.header(envelope, name) == header_of(envelope, name)
-    assert len(reader) <= 2
+@given(envelopes(), st.sampled_from([ONE, TEXT, ("l", -5), ("t", True), ("A", [ONE])]))
+def test_a_header_that_is_changed_leaves_the_others_as_they_were(envelope: Envelope, field: Field) -> None:
+    headers = headers_of(envelope)
+    for name, old in headers.items():
+        edited = with_changed_header(envelope, name, lambda found, old=old: field if found == old else None)
+        assert list(headers_of(edited).items()) == list({**headers, name: field}.items())
+        check_consistent(edited)

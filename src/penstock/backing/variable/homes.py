@@ -172,6 +172,27 @@ class Homes:
         if status.index_on_disk:
             return
         self.index.write(status.seq_id, status.slots())
+        self._wrote_slots(status)
+
+    def write_all_slots(self, runs: Sequence[MsgStatus]) -> None:
+        """The same for many runs, in the order of seq_ids: the slots of neighbours are written together."""
+        index = 0
+        while index < len(runs):
+            first = runs[index]
+            stop = index + 1
+            if first.index_on_disk:
+                index = stop
+                continue
+            slots = first.slots()
+            while stop < len(runs) and runs[stop].seq_id == first.seq_id + len(slots) and not runs[stop].index_on_disk:
+                slots += runs[stop].slots()
+                stop += 1
+            self.index.write(first.seq_id, slots)
+            for status in runs[index:stop]:
+                self._wrote_slots(status)
+            index = stop
+
+    def _wrote_slots(self, status: MsgStatus) -> None:
         status.index_on_disk = True
         if self.is_durable and not status.is_persistent:
             self.transients.remove(status.seq_id, status.count)

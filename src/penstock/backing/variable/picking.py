@@ -15,16 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, final
+from typing import final
 
 from penstock.backing.variable.pending_acks import spans
 from penstock.backing.zones.msg_status import MsgStatus
 from penstock.backing.zones.zones import Zones
 from penstock.disk.files import is_temporary
 from penstock.message import Entry
-
-# Slots that are read for nothing between two that are wanted: cheaper than a second call.
-SLOTS_BETWEEN_MAX: Final = 64
 
 
 @final
@@ -108,22 +105,11 @@ def _find_in_zone(zones: Zones, result: Pick, zone: deque[MsgStatus], wanted: li
 
 
 def _find_in_delta(zones: Zones, result: Pick, wanted: list[int]) -> None:
-    ahead = wanted[bisect_left(wanted, zones.delta_start) : bisect_left(wanted, zones.delta_end)]
-    missing: list[int] = []
-    index = 0
-    while index < len(ahead):
-        start = ahead[index]
-        limit = zones.delta_stop(start)
-        stop = index + 1
-        while stop < len(ahead) and ahead[stop] < limit and ahead[stop] - ahead[stop - 1] <= SLOTS_BETWEEN_MAX:
-            stop += 1
-        part = zones.delta_part(start, ahead[stop - 1] + 1, ahead[index:stop])
-        for status in part.betas:
-            _note(zones, result, status)
-        missing.extend(part.missing)
-        index = stop
-    if missing:
-        zones.lose_slots(missing)
+    part = zones.delta_some(wanted[bisect_left(wanted, zones.delta_start) : bisect_left(wanted, zones.delta_end)])
+    for status in part.betas:
+        _note(zones, result, status)
+    if part.missing:
+        zones.lose_slots(part.missing)
 
 
 def _note(zones: Zones, result: Pick, status: MsgStatus) -> None:

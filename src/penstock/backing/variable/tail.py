@@ -77,7 +77,8 @@ class Tail:
                 entry = self._journal.publish(
                     self._queue_no, first, envelope, bodies, -1 if props is None else props.expiry_ms
                 )
-                self._append_journaled(first, entries, props, size_each, size, entry, delivered, heavy)
+                lsn = self._journal.next_lsn - count
+                self._append_journaled(first, entries, props, size_each, size, entry, delivered, heavy, lsn)
             else:
                 self._append(first, entries, props, size_each, size, places.QUEUE_STORE, delivered, heavy)
         elif size_each >= 0:
@@ -100,8 +101,10 @@ class Tail:
             mixed = False
         largest = max([len(entry[1]) + len(entry[0].properties) + len(entry[0].address) for entry in entries])
         has_props = any([entry[2] is not None for entry in entries])
-        if mixed or has_props or largest > self._homes.embed_below > 0:
+        if mixed or largest > self._homes.embed_below > 0 or (has_props and not any_persistent):
             self._append_each(first, entries)
+        elif has_props:
+            self._append_timed(first, entries)
         else:
             listed = list(entries)
             sizes = [len(entry[1]) for entry in listed]
@@ -111,7 +114,8 @@ class Tail:
             if any_persistent:
                 # The sequence as it came, not the copy: the journal tells a fan-out by it.
                 entry_no = self._journal.publish_entries(self._queue_no, first, entries)
-                self._append_journaled(first, listed, None, size_each, size, entry_no, False, heavy)
+                lsn = self._journal.next_lsn - count
+                self._append_journaled(first, listed, None, size_each, size, entry_no, False, heavy, lsn)
             else:
                 self._append(first, listed, None, size_each, size, places.QUEUE_STORE, False, heavy)
         return any_persistent
@@ -157,8 +161,9 @@ class Tail:
         entry: int,
         delivered: bool,
         heavy: int,
+        lsn: int,
     ) -> None:
-        """Small persistent messages that are in the journal's open batch, from an entry on."""
+        """Small persistent messages that are in the journal's open batch, from an entry and an LSN on."""
         count = len(entries)
         zones = self._zones
         place = self._journal.place
@@ -180,7 +185,7 @@ class Tail:
             self._last_place = place
             self.spans.note(first, self._journal.segments.position()[0])
         status = MsgStatus(first, count, entries, props, size_each, size, places.QUEUE_STORE)
-        status.msg_id = self._journal.next_lsn - count
+        status.msg_id = lsn
         status.is_heavy = heavy > 0
         status.is_persistent = True
         status.msg_in_store = places.JOURNAL
@@ -232,6 +237,17 @@ class Tail:
         for offset, entry in enumerate(entries):
             self._append_one(first + offset, entry, self._durable and entry[0].persistent, False)
 
+    def _append_timed(self, first: int, entries: Sequence[Entry]) -> None:
+        """Small persistent messages with an expiry each: rows of their own, but one place."""
+        entry_no = self._journal.publish_timed(self._queue_no, first, entries)
+        lsn = self._journal.next_lsn - len(entries)
+        for offset, entry in enumerate(entries):
+            size = len(entry[1]) - 1
+            heavy = large_properties_bytes([entry])
+            self._append_journaled(
+                first + offset, [entry], entry[2], size, size, entry_no + offset, False, heavy, lsn + offset
+            )
+
     def _append_one(self, seq_id: int, entry: Entry, persistent: bool, delivered: bool) -> None:
         envelope, body, props = entry
         size = len(body) - 1
@@ -241,7 +257,8 @@ class Tail:
         elif persistent:
             expiry_ms = -1 if props is None else props.expiry_ms
             entry_no = self._journal.publish(self._queue_no, seq_id, envelope, [body], expiry_ms)
-            self._append_journaled(seq_id, [entry], props, size, size, entry_no, delivered, heavy)
+            lsn = self._journal.next_lsn - 1
+            self._append_journaled(seq_id, [entry], props, size, size, entry_no, delivered, heavy, lsn)
         else:
             self._append(seq_id, [entry], props, size, size, places.QUEUE_STORE, delivered, heavy)
 

@@ -13,6 +13,7 @@ Invariants
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Container, Sequence
 from typing import final
 
@@ -38,21 +39,23 @@ class DeltaPart:
 class SlotRun:
     """Slots of neighbours that lie side by side."""
 
-    __slots__ = ("addresses", "delivered", "first", "last", "seq_id", "sizes")
+    __slots__ = ("addresses", "count", "delivered", "first", "last", "seq_id", "sizes")
 
     def __init__(self, seq_id: int, slot: Slot, delivered: bool) -> None:
         self.seq_id = seq_id
         self.first = slot
         self.last = slot
         self.delivered = delivered
-        self.sizes = array("i", [slot[2]])
-        self.addresses = array("q", [_address(slot)])
+        self.count = 1
+        # Of all of them, once there are more than one.
+        self.sizes: array[int] | None = None
+        self.addresses: array[int] | None = None
 
     def takes(self, seq_id: int, slot: Slot, delivered: bool) -> bool:
         """Append the slot if it continues the run."""
         last = self.last
         if (
-            seq_id != self.seq_id + len(self.sizes)
+            seq_id != self.seq_id + self.count
             or slot[0] != last[0]
             or slot[1] != last[1]
             or slot[3] != last[3]
@@ -65,29 +68,35 @@ class SlotRun:
         elif slot[0] == places.QUEUE_STORE and (slot[4] != last[4] or slot[5] != last[5] + last[6]):
             return False
         self.last = slot
+        self.count += 1
+        if self.sizes is None or self.addresses is None:
+            self.sizes = array("i", [self.first[2]])
+            self.addresses = array("q", [_address(self.first)])
         self.sizes.append(slot[2])
         self.addresses.append(_address(slot))
         return True
 
     def status(self) -> MsgStatus:
         kind, flags, size, expiry_ms, segment, pos, entry = self.first
-        count = len(self.sizes)
-        equal = min(self.sizes) == max(self.sizes)
+        sizes = self.sizes
+        equal = sizes is None or min(sizes) == max(sizes)
         addresses: array[int] | None = None
         if kind != places.JOURNAL:
             addresses = self.addresses
+            if addresses is None:
+                addresses = array("q", [_address(self.first)])
             if kind == places.QUEUE_STORE:
                 addresses.append(self.last[5] + self.last[6])
         run = RunPlace(
             self.seq_id,
-            count,
+            self.count,
             kind,
             segment,
             pos,
             entry if kind == places.JOURNAL else 0,
             expiry_ms,
             size if equal else -1,
-            None if equal else self.sizes,
+            None if equal else sizes,
             addresses,
         )
         status = status_at(run, flags & places.PERSISTENT != 0, self.delivered)
@@ -109,17 +118,13 @@ def read_delta(
     next_deliver_seq_id: int,
     strays: Container[int] = (),
     marked: Container[int] = (),
-    wanted: Sequence[int] | None = None,
 ) -> DeltaPart:
-    """What the index says about start..stop-1, or about some of these. Strays and what is pending are no part of it.
+    """What the index says about start..stop-1. Strays and what is pending are no part of it.
 
     What is marked was delivered before, whatever its slot says.
     """
     part = DeltaPart()
-    if wanted is None:
-        runs = live.live_runs(start, stop)
-    else:
-        runs = [(seq_id, 1) for seq_id in wanted if live.is_live(seq_id)]
+    runs = live.live_runs(start, stop)
     if not runs:
         return part
     slots: list[Slot | None]
@@ -128,27 +133,68 @@ def read_delta(
     except StoreError:
         # The head of the file is damaged.
         slots = [None] * (stop - start)
-    open_run: SlotRun | None = None
+    seq_ids: list[int] = []
     for first, count in runs:
         for seq_id in range(first, first + count):
-            if seq_id in pending or seq_id in strays:
+            if seq_id not in pending and seq_id not in strays:
+                seq_ids.append(seq_id)
+    found = [slots[seq_id - start] for seq_id in seq_ids]
+    _join(part, seq_ids, found, transient_threshold, next_deliver_seq_id, marked)
+    return part
+
+
+def read_some(
+    index: QueueIndex,
+    live: LiveMap,
+    pending: Container[int],
+    wanted: Sequence[int],
+    transient_threshold: int,
+    next_deliver_seq_id: int,
+    strays: Container[int],
+    marked: Container[int],
+) -> DeltaPart:
+    """What the index says about some messages, which are sorted. Strays and what is pending are no part of it."""
+    part = DeltaPart()
+    seq_ids = [seq_id for seq_id in wanted if live.is_live(seq_id) and seq_id not in pending and seq_id not in strays]
+    found: list[Slot | None] = []
+    at = 0
+    while at < len(seq_ids):
+        # File by file: the head of one may be damaged.
+        stop = bisect_left(seq_ids, (seq_ids[at] // index.segment_slots + 1) * index.segment_slots, at)
+        try:
+            found.extend(index.read_each(seq_ids[at:stop]))
+        except StoreError:
+            found.extend([None] * (stop - at))
+        at = stop
+    _join(part, seq_ids, found, transient_threshold, next_deliver_seq_id, marked)
+    return part
+
+
+def _join(
+    part: DeltaPart,
+    seq_ids: list[int],
+    slots: list[Slot | None],
+    transient_threshold: int,
+    next_deliver_seq_id: int,
+    marked: Container[int],
+) -> None:
+    """Make runs of the slots of messages."""
+    open_run: SlotRun | None = None
+    for seq_id, slot in zip(seq_ids, slots, strict=True):
+        if slot is None:
+            part.missing.append(seq_id)
+            continue
+        if seq_id < transient_threshold and not slot[1] & places.PERSISTENT:
+            part.outdated.append(seq_id)
+            continue
+        delivered = seq_id < next_deliver_seq_id or slot[1] & places.DELIVERED != 0 or seq_id in marked
+        if open_run is not None:
+            if open_run.takes(seq_id, slot, delivered):
                 continue
-            slot = slots[seq_id - start]
-            if slot is None:
-                part.missing.append(seq_id)
-                continue
-            if seq_id < transient_threshold and not slot[1] & places.PERSISTENT:
-                part.outdated.append(seq_id)
-                continue
-            delivered = seq_id < next_deliver_seq_id or slot[1] & places.DELIVERED != 0 or seq_id in marked
-            if open_run is not None:
-                if open_run.takes(seq_id, slot, delivered):
-                    continue
-                part.betas.append(open_run.status())
-            open_run = SlotRun(seq_id, slot, delivered)
+            part.betas.append(open_run.status())
+        open_run = SlotRun(seq_id, slot, delivered)
     if open_run is not None:
         part.betas.append(open_run.status())
-    return part
 
 
 def first_stretch(

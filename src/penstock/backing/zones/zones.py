@@ -32,7 +32,7 @@ from typing import Final, final
 
 from penstock.backing.variable.homes import Homes
 from penstock.backing.variable.pending_acks import PendingAcks
-from penstock.backing.zones.delta_reader import DeltaPart, first_stretch, read_delta
+from penstock.backing.zones.delta_reader import DeltaPart, first_stretch, read_delta, read_some
 from penstock.backing.zones.msg_status import MsgStatus, readable_parts
 from penstock.disk.files import is_temporary
 from penstock.message import Entry
@@ -333,17 +333,31 @@ class Zones:
         q3 = self.q3
         if q3:
             keep_below = (q3[0].seq_id // self.slots + 1) * self.slots
-            while pushed < quota and messages < messages_max and len(q3) > 1 and q3[-1].seq_id >= keep_below:
-                messages += self.to_delta(q3[-1])
+            going: list[MsgStatus] = []
+            for status in reversed(q3):
+                if len(going) >= quota or messages >= messages_max or status.seq_id < keep_below:
+                    break
+                going.append(status)
+                messages += status.count
+            # In the order of seq_ids: neighbours are written together.
+            self.homes.write_all_slots(going[::-1])
+            for status in going:
+                self.to_delta(status)
                 q3.pop()
-                pushed += 1
+            pushed = len(going)
         # What stands behind a delta goes into it; without one, q2 is empty.
         q2 = self.q2
-        while pushed < quota and messages < messages_max and q2:
-            messages += self.to_delta(q2[0])
+        going = []
+        for status in q2:
+            if pushed + len(going) >= quota or messages >= messages_max:
+                break
+            going.append(status)
+            messages += status.count
+        self.homes.write_all_slots(going)
+        for status in going:
+            self.to_delta(status)
             q2.popleft()
-            pushed += 1
-        return pushed
+        return pushed + len(going)
 
     def to_delta(self, status: MsgStatus) -> int:
         """A beta becomes part of the delta; returns how many messages."""
@@ -387,8 +401,21 @@ class Zones:
         """The first numbers of a part of the delta without a hole between them; (stop, stop) when there are none."""
         return first_stretch(self._live, self._pending, self.strays, start, stop)
 
-    def delta_part(self, start: int, stop: int, wanted: Sequence[int] | None = None) -> DeltaPart:
-        """What a part of the delta consists of; all of it, or what is wanted."""
+    def delta_some(self, wanted: Sequence[int]) -> DeltaPart:
+        """What the delta has of these messages; they are sorted."""
+        return read_some(
+            self.homes.index,
+            self._live,
+            self._pending,
+            wanted,
+            self.transient_threshold,
+            self.next_deliver_seq_id,
+            self.strays,
+            self.delivery_counts,
+        )
+
+    def delta_part(self, start: int, stop: int) -> DeltaPart:
+        """What a part of the delta consists of."""
         return read_delta(
             self.homes.index,
             self._live,
@@ -399,7 +426,6 @@ class Zones:
             self.next_deliver_seq_id,
             self.strays,
             self.delivery_counts,
-            wanted,
         )
 
     def _count_missing(self, start: int) -> None:

@@ -22,7 +22,7 @@ from penstock.queues.intake.dedup_window import DedupWindow
 from penstock.queues.intake.intake import Gate
 from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
-from penstock.wire.property_edits import HeaderReader
+from penstock.wire.property_edits import header_of
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
@@ -62,7 +62,6 @@ class DedupGate(Gate):
         self._companion = companion
         self._header = header
         self._ttl_ms = ttl_ms
-        self._reader = HeaderReader()
         self._window = DedupWindow(count_max)
         # What a key is stored with: it lasts as its message does.
         self._lasting = Envelope("", "", NO_PROPERTIES, persistent=companion.durable)
@@ -71,7 +70,7 @@ class DedupGate(Gate):
         self._remember_recovered()
 
     def admit(self, envelope: Envelope, body: bytes, confirm: ConfirmToken | None, delivered: int) -> bool:
-        key = key_of(self._reader.header(envelope, self._header))
+        key = key_of(header_of(envelope, self._header))
         if key is None:
             return True
         now_ms = self._companion.wall_ms()
@@ -121,7 +120,7 @@ class DedupGate(Gate):
             count -= dropped
 
     def _ttl_of(self, envelope: Envelope) -> int:
-        field = self._reader.header(envelope, TTL_HEADER)
+        field = header_of(envelope, TTL_HEADER)
         value = None if field is None else field[1]
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value

@@ -16,16 +16,16 @@ from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED, WAS_DELIVERE
 from penstock.backing.outcomes import DROPPED, MOVED
 from penstock.broker.features.x_death import items_in, routing_keys_for
 from penstock.broker.vhost.carrier import Carrier
-from penstock.broker.vhost.handovers import Errand
+from penstock.broker.vhost.handovers import Errand, same_routes
 from penstock.clock import Clock
 from penstock.fields import Field
 from penstock.limits import TABLE_ITEMS_MAX
-from penstock.message import ConfirmToken, Envelope
+from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 from penstock.queues.intake.intake import Hold
 from penstock.queues.leaving.dead_letters import Dead, DeadLetterSource
 from penstock.queues.leaving.returns import Counting, Retry
 from penstock.queues.queue import Queue
-from penstock.wire.property_edits import HeaderReader, header_of, headers_of, with_header, with_headers, without_headers
+from penstock.wire.property_edits import header_of, headers_of, with_changed_header, with_headers, without_headers
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DELAY_HEADER: Final = "x-delay"
 NOT_BEFORE_HEADER: Final = "x-not-valid-before"
 COUNT_HEADER: Final = "x-delivery-count"
+COUNT_OCTETS: Final = COUNT_HEADER.encode()
 DUE_MS_MAX: Final = (1 << 63) - 1
 # Counts above this are not told from each other.
 COUNT_MAX: Final = 1 << 31
@@ -51,20 +52,43 @@ def delay_ms_of(field: Field | None) -> int:
     return int(min(value, DUE_MS_MAX))
 
 
-def delay_due_ms(reader: HeaderReader, envelope: Envelope, now_ms: int) -> int:
+def delay_due_ms(envelope: Envelope, now_ms: int) -> int:
     """By x-delay; never -1: what does not wait is routed in the next turn, whatever its expiration is."""
-    return min(now_ms + delay_ms_of(reader.header(envelope, DELAY_HEADER)), DUE_MS_MAX)
+    return min(now_ms + delay_ms_of(header_of(envelope, DELAY_HEADER)), DUE_MS_MAX)
+
+
+def delays_of(entries: Sequence[Entry]) -> list[int]:
+    """Return for how long each message is to wait, by x-delay; 0 for those that are not."""
+    return [delay_ms_of(header_of(entry[0], DELAY_HEADER)) for entry in entries]
+
+
+def hold_run(
+    companion: Queue, entries: Sequence[Entry], delays_ms: Sequence[int], confirm: ConfirmToken | None
+) -> None:
+    """Have messages with envelopes of their own wait, each for as long as it is to."""
+    now_ms = companion.wall_ms()
+    held: list[Entry] = []
+    for (envelope, body, _), delay_ms in zip(entries, delays_ms, strict=True):
+        props = MessageProps(min(now_ms + delay_ms, DUE_MS_MAX))
+        if COUNT_OCTETS in envelope.properties:
+            envelope = without_headers(envelope, (COUNT_HEADER,))
+        held.append((envelope, body, props))
+    companion.hold_entries(held, confirm)
 
 
 def undelayed(envelope: Envelope) -> Envelope:
     """A message that has waited: its x-delay is negative, as RabbitMQ's plugin has it, and delays it no second time."""
-    delay_ms = delay_ms_of(header_of(envelope, DELAY_HEADER))
-    return with_header(envelope, DELAY_HEADER, ("l", -delay_ms)) if delay_ms else envelope
+    return with_changed_header(envelope, DELAY_HEADER, _negated)
 
 
-def not_before_due_ms(reader: HeaderReader, envelope: Envelope, now_ms: int) -> int:
+def _negated(field: Field) -> Field | None:
+    delay_ms = delay_ms_of(field)
+    return ("l", -delay_ms) if delay_ms else None
+
+
+def not_before_due_ms(envelope: Envelope, now_ms: int) -> int:
     """By x-not-valid-before."""
-    field = reader.header(envelope, NOT_BEFORE_HEADER)
+    field = header_of(envelope, NOT_BEFORE_HEADER)
     if field is None or isinstance(field[1], bool) or not isinstance(field[1], int):
         return -1
     due_ms = field[1] * 1000 if field[0] == "T" else field[1]
@@ -113,6 +137,23 @@ class ReleaseToExchange(Carrier):
         super().__init__(vhost)
         self._exchange_name = exchange_name
 
+    def _carry(self, source: DeadLetterSource, dead: Sequence[Dead], reason: str) -> None:
+        for stretch in same_routes(dead):
+            if not self._carry_together(source, stretch):
+                super()._carry(source, stretch, reason)
+
+    def _carry_together(self, source: DeadLetterSource, stretch: Sequence[Dead]) -> bool:
+        """Route messages of one routing key once, and move them as a run; False when that cannot be."""
+        vhost = self._vhost
+        envelope = stretch[0][1][0]
+        if len(stretch) == 1 or vhost.due_needs_headers(self._exchange_name) or _has_copies(stretch):
+            return False
+        queues = vhost.route_now(self._exchange_name, [envelope.routing_key], None)
+        if not queues:
+            source.handed_over([seq_id for seq_id, _ in stretch], DROPPED, "")
+            return True
+        return vhost.handovers.hand_over_run(source, stretch, undelayed, queues)
+
     def carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
         envelope = undelayed(stretch[0][1][0])
         queues = self._vhost.route_now(self._exchange_name, routing_keys_for(envelope, None), headers_of(envelope))
@@ -122,14 +163,16 @@ class ReleaseToExchange(Carrier):
             source.handed_over([seq_id for seq_id, _ in stretch], DROPPED, "")
 
 
+def _has_copies(dead: Sequence[Dead]) -> bool:
+    """Return whether a message may have more routing keys than its own: CC, or BCC."""
+    return any(b"CC" in entry[0].properties for _, entry in dead)
+
+
 class CountHeader(Counting):
     """x-delivery-count, as quorum queues write it."""
 
-    def __init__(self) -> None:
-        self._reader = HeaderReader()
-
     def count_of(self, envelope: Envelope) -> int:
-        field = self._reader.header(envelope, COUNT_HEADER)
+        field = header_of(envelope, COUNT_HEADER)
         value = 0 if field is None else field[1]
         # A client may have written anything into the header, and the next count must fit.
         return min(value, COUNT_MAX) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -44,7 +44,7 @@ from penstock.queues.selection.order import Order
 from penstock.queues.selection.shelf_selection import ShelfSelection
 from penstock.queues.selection.sorted_order import SortedOrder
 from penstock.selectors.field_values import plain_value
-from penstock.wire.property_edits import HeaderReader
+from penstock.wire.property_edits import header_of
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
@@ -94,7 +94,7 @@ def equip_companion(vhost: VHost, queue: Queue) -> None:
         return
     queue.dead_letters = ReleaseToExchange(vhost, owner)
     queue.intake = Intake(queue, -1, None)
-    queue.intake.hold = HoldBack(partial(delay_due_ms, HeaderReader()), lambda: queue, vhost.clock)
+    queue.intake.hold = HoldBack(delay_due_ms, lambda: queue, vhost.clock)
 
 
 def _set_returns(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> None:
@@ -133,17 +133,17 @@ def _set_selection(queue: Queue, features: Features) -> None:
 
 def _order(features: Features) -> Order | None:
     if features.group_header:
-        key = partial(_header_value, HeaderReader(), features.group_header)
+        key = partial(_header_value, features.group_header)
         return SharedGroupOrder(key) if features.group_type == "shared" else StandardGroupOrder(key)
     if features.last_value_header:
-        return LastValueOrder(partial(_header_value, HeaderReader(), features.last_value_header))
+        return LastValueOrder(partial(_header_value, features.last_value_header))
     if features.sort_header:
-        return SortedOrder(partial(_header_value, HeaderReader(), features.sort_header))
+        return SortedOrder(partial(_header_value, features.sort_header))
     return FifoOrder() if features.expire_anywhere else None
 
 
-def _header_value(reader: HeaderReader, header: str, envelope: Envelope) -> str | int | float | None:
-    field = reader.header(envelope, header)
+def _header_value(header: str, envelope: Envelope) -> str | int | float | None:
+    field = header_of(envelope, header)
     value = None if field is None else plain_value(field)
     if isinstance(value, str) and len(value) > SHELF_KEY_CHARS_MAX:
         # The key stays in memory when the message does not. Sorted, it still stands where its beginning belongs.
@@ -186,5 +186,5 @@ def _set_intake(vhost: VHost, queue: Queue, features: Features, expiries: Expiry
             )
         )
     if features.hold_on_publish:
-        intake.hold = HoldBack(partial(not_before_due_ms, HeaderReader()), partial(_held, vhost, queue), vhost.clock)
+        intake.hold = HoldBack(not_before_due_ms, partial(_held, vhost, queue), vhost.clock)
     queue.intake = intake

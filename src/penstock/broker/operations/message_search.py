@@ -22,7 +22,7 @@ from penstock.routing.bindings import QUEUE
 from penstock.routing.trie import TopicTrie
 from penstock.selectors.expression import Selector, SelectorError, compile_selector
 from penstock.selectors.field_values import plain_value
-from penstock.wire.property_edits import HeaderReader
+from penstock.wire.property_edits import header_of
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
@@ -90,7 +90,6 @@ class Matcher:
 
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._reader = HeaderReader()
         self._selector = None if query.selector is None else _compiled(query.selector)
         self._keys = None if query.routing_key is None else _key_pattern(query.routing_key)
         if query.header_value is not None and query.header is None:
@@ -121,7 +120,7 @@ class Matcher:
             return False
         if query.header is not None:
             try:
-                header = self._reader.header(envelope, query.header)
+                header = header_of(envelope, query.header)
             except AmqpError:
                 return False
             if header is None or not _has_value(header, query.header_value):

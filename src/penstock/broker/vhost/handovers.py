@@ -26,14 +26,15 @@ A crash leaves a message at its source, at its targets, or at both, and then the
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from penstock import limits
 from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED
+from penstock.backing.outcomes import MOVED
 from penstock.call_all import call_all
 from penstock.clock import Clock
-from penstock.message import ConfirmToken, Envelope
+from penstock.message import ConfirmToken, Entry, Envelope
 from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
 from penstock.queues.queue import Queue
 
@@ -125,6 +126,30 @@ class Handovers:
             delivered = DOUBTFUL if part[0][0] in doubtful else errand.delivered
             self._hand_over_alike(source, part, errand, delivered, handed)
         return handed
+
+    def hand_over_run(
+        self, source: DeadLetterSource, dead: Sequence[Dead], edit: Callable[[Envelope], Envelope], queues: list[Queue]
+    ) -> bool:
+        """Have plain queues of this node take messages that have waited, as a run, each edited as it is to arrive.
+
+        False, and nothing is done, when they differ in more than their envelopes and bodies: one by one then.
+        """
+        seq_ids = [seq_id for seq_id, _ in dead]
+        if source.is_remote() or source.doubtful(seq_ids):
+            return False
+        for queue in queues:
+            if queue.intake is not None or queue.backing.IS_REMOTE or queue.crashed or queue.deleted:
+                return False
+        for seq_id, (envelope, _, _) in dead:
+            if envelope.expiration_ms >= 0 or source.already_at(seq_id):
+                return False
+        entries: list[Entry] = [(edit(envelope), body, None) for _, (envelope, body, _) in dead]
+        for queue in queues:
+            if not queue.deleted:
+                # Else by what an earlier target led to. What went there is gone.
+                queue.publish_entries(entries, None)
+        source.handed_over(seq_ids, MOVED, "")
+        return True
 
     def _hand_over_alike(
         self, source: DeadLetterSource, part: Sequence[Dead], errand: Errand, delivered: int, handed: Handed
@@ -350,6 +375,17 @@ def same_past(stretch: Sequence[Dead], doubtful: set[int], source: DeadLetterSou
             parts.append(stretch[start:index])
             start = index
     return parts
+
+
+def same_routes(dead: Sequence[Dead]) -> list[Sequence[Dead]]:
+    """Return messages of one exchange and routing key that follow each other, together."""
+    stretches: list[Sequence[Dead]] = []
+    start = 0
+    for index in range(1, len(dead) + 1):
+        if index == len(dead) or dead[index][1][0].address != dead[start][1][0].address:
+            stretches.append(dead[start:index])
+            start = index
+    return stretches
 
 
 def same_envelopes(dead: Sequence[Dead]) -> list[Sequence[Dead]]:

@@ -44,6 +44,7 @@ from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Destination
+from penstock.routing.delayed import DelayedExchange
 from penstock.routing.exchange import Exchange
 from penstock.routing.factory import DELAYED_TYPE, EXCHANGE_TYPES, make_exchange, make_predeclared
 from penstock.routing.router import Router
@@ -128,6 +129,21 @@ class VHost(QueueOwner):
         """Return whether `route` looks at the headers, so that its answer must not be remembered by routing key."""
         return self._router.needs_headers(self.exchange(exchange_name))
 
+    def is_delayed(self, exchange_name: str) -> bool:
+        """Return whether the exchange may hold messages back before it routes them."""
+        return self.exchange(exchange_name).type_name == DELAYED_TYPE
+
+    def holding_queue(self, exchange_name: str) -> Queue:
+        """Return the queue in which messages of a delayed exchange wait."""
+        return self.companions.get(HELD_FOR_EXCHANGE, exchange_name, self.exchange(exchange_name).durable)
+
+    def due_needs_headers(self, exchange_name: str) -> bool:
+        """Return whether `route_now` looks at the headers."""
+        exchange = self.exchanges.get(exchange_name)
+        return exchange is not None and self._router.needs_headers(
+            exchange.inner if isinstance(exchange, DelayedExchange) else exchange
+        )
+
     def route_remembered(self, memory: RouteMemory) -> None:
         """`memory` leads to queues of this vhost from now on, and is told when some of them are gone."""
         self._route_memories.add(memory)
@@ -163,7 +179,7 @@ class VHost(QueueOwner):
         """Return the queues that a message goes to; where it has to wait, the one in which it waits."""
         exchange = self.exchange(exchange_name)
         if exchange.type_name == DELAYED_TYPE and headers is not None and delay_ms_of(headers.get(DELAY_HEADER)) > 0:
-            return [self.companions.get(HELD_FOR_EXCHANGE, exchange_name, exchange.durable)]
+            return [self.holding_queue(exchange_name)]
         return self.route_now(exchange_name, routing_keys, headers)
 
     # --- queues -------------------------------------------------------------------------------------

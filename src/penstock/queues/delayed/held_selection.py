@@ -16,8 +16,9 @@ Invariants
   3. Messages are handed over in the order of (due time, seq_id), at most HELD_RELEASES_PER_TURN by one call of
      `expire`.
   4. One call reads at most HELD_FILL_PER_TURN messages, and not much more than HELD_FILL_BYTES_PER_TURN.
-  5. `next_expiry_ms` never asks for the millisecond in which `expire` was called last: a schedule that runs whatever is
-     due up to now comes to an end, and the broker reads sockets between two slices.
+  5. `next_expiry_ms` never asks for the millisecond in which `expire` was called last, and after a release for none of
+     the next HELD_PAUSE_MS, unless more was due than one turn may move: a schedule that runs whatever is due up to now
+     comes to an end, and the broker reads sockets between two slices.
   6. An OSError of the backing leaves all of this true, and what could not be taken is due again.
 
 A crash leaves held messages ready in the backing with their due times; they are noted anew.
@@ -66,6 +67,8 @@ class HeldSelection(Selection):
         self._fill_end = NO_END
         # The time that the last call of `expire` was given.
         self._turn_ms = -1
+        # How long to wait after that turn, at least.
+        self._pause_ms = 1
 
     # --- noting ---------------------------------------------------------------------------------------
 
@@ -137,23 +140,27 @@ class HeldSelection(Selection):
     def expire(self, now_ms: int) -> None:
         """Go on filling, if that is not done; then move on what is due."""
         self._turn_ms = now_ms
+        self._pause_ms = 1
         if self.is_filling:
             self._fill()
             if self.is_filling:
                 return
-        upcoming = self._timetable.upcoming(self._releases_per_turn)
-        due = [seq_id for due_ms, seq_id in upcoming if due_ms <= now_ms]
+        due = self._timetable.due(now_ms, self._releases_per_turn)
         if due:
+            if len(due) < self._releases_per_turn:
+                self._pause_ms = limits.HELD_PAUSE_MS
             taken = self._backing.fetch_at(due, THE_QUEUE)
             # Not before they are taken: an error of the disk leaves them on it.
             self._timetable.pop_due(now_ms, len(due))
-            self._host.dead_letter([seq_id for seq_id, _ in taken], EXPIRED)
+            if taken:
+                self._host.dead_letter_read(taken, EXPIRED)
 
     def next_expiry_ms(self) -> int:
         due_ms = AT_ONCE_MS if self.is_filling else self._timetable.next_due_ms()
+        next_turn_ms = self._turn_ms + self._pause_ms
         # A turn that lies in the future: the clock was set back, and says nothing about turns any more.
-        if 0 <= due_ms <= self._turn_ms <= self._host.wall_ms():
-            return self._turn_ms + 1
+        if 0 <= due_ms < next_turn_ms and 0 <= self._turn_ms <= self._host.wall_ms():
+            return next_turn_ms
         return due_ms
 
     def take(self, seq_ids: Sequence[int]) -> list[int]:

@@ -222,6 +222,24 @@ class Timetable:
         self._count -= len(popped)
         return popped
 
+    def due(self, now_ms: int, count_max: int) -> list[int]:
+        """Return what `pop_due` would take off; nothing is changed."""
+        found: list[int] = []
+        for chunk in self._chunks:
+            stop = bisect_right(chunk.dues, now_ms)
+            for index in range(stop):
+                first = chunk.firsts[index]
+                count = min(chunk.counts[index], count_max - len(found))
+                if count == 1:
+                    found.append(first)
+                else:
+                    found.extend(range(first, first + count))
+                if len(found) == count_max:
+                    return found
+            if stop < len(chunk.dues):
+                break
+        return found
+
     def clear(self) -> None:
         self._chunks.clear()
         self._separator_dues = array("q")

@@ -48,6 +48,9 @@ class Leaving(DeadLetterSource, SelectionHost):
     def wall_ms(self) -> int:
         return self._clock.wall_ms()
 
+    def wake_at(self, due_ms: int) -> None:
+        self._queue.expiry.arm_at(due_ms)
+
     def became_available(self, count: int) -> None:
         self._queue.consumers.notify_available(count)
 
@@ -60,6 +63,14 @@ class Leaving(DeadLetterSource, SelectionHost):
             queue.backing.ack(seq_ids, outcome_of_dropped(reason), reason_number(reason))
             return
         self._carry_away(seq_ids, reason, queue.dead_letters)
+
+    def dead_letter_read(self, dead: Sequence[Dead], reason: str) -> None:
+        """Pending messages that were read already leave unread."""
+        queue = self._queue
+        if queue.dead_letters is None or queue.deleted or queue.crashed:
+            self.dead_letter([seq_id for seq_id, _ in dead], reason)
+        else:
+            queue.dead_letters.dead_letter(self, dead, reason)
 
     def drop_head(self, count: int, reason: str) -> int:
         """The first ready messages leave unread; how many there were, at most `count`."""

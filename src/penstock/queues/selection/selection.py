@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from penstock import limits
 from penstock.message import Run
 from penstock.queues.consumers.consumer import Consumer
+from penstock.queues.leaving.dead_letters import Dead
 
 
 class SelectionHost(ABC):
@@ -34,6 +35,10 @@ class SelectionHost(ABC):
     def dead_letter(self, seq_ids: Sequence[int], reason: str) -> None:
         """Pending messages leave the queue unread: as dead letters if it has a place for them, else for good."""
 
+    def dead_letter_read(self, dead: Sequence[Dead], reason: str) -> None:
+        """The same for pending messages that were read already."""
+        self.dead_letter([seq_id for seq_id, _ in dead], reason)
+
     @abstractmethod
     def became_available(self, count: int) -> None:
         """Messages can be had that could not before (a group was freed): the queue notifies consumers."""
@@ -41,6 +46,10 @@ class SelectionHost(ABC):
     @abstractmethod
     def wall_ms(self) -> int:
         """Return the time, by which messages expire."""
+
+    @abstractmethod
+    def wake_at(self, due_ms: int) -> None:
+        """Have `expire` called then, or earlier."""
 
 
 class Selection(ABC):

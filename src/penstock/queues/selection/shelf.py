@@ -127,6 +127,16 @@ class Shelf:
         if self.due is not None and item.expiry_ms >= 0:
             self.due.add(item.expiry_ms, seq_id, 1)
 
+    def put_all(self, items: list[Shelved]) -> None:
+        """Put messages there that were taken from the head of the backing together."""
+        self.items.update([(item.seq_id, item) for item in items])
+        self.ids.add_all([item.seq_id for item in items])
+        self.size_bytes += sum([item.size for item in items])
+        if self.due is not None:
+            for item in items:
+                if item.expiry_ms >= 0:
+                    self.due.add(item.expiry_ms, item.seq_id, 1)
+
     def remove(self, item: Shelved) -> None:
         seq_id = item.seq_id
         del self.items[seq_id]

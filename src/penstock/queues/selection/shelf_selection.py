@@ -10,7 +10,8 @@ Invariants, besides those of `selection`
   2. One call looks at LOOKS_PER_FETCH messages, or little more; a fetch that gave up goes on where it was.
   3. The backing and the host are called when shelf and order agree: they may call back.
   4. A message that is gone from the backing is dropped when it would be handed out.
-  5. Consumers that found the shelf full are told when there is room.
+  5. Consumers that found the shelf full are told when there is room. Where not all must be known, the shelf is full
+     with SHELF_MESSAGES_AHEAD; it grows, step by step, up to SHELF_MESSAGES_MAX, while one of them gets nothing.
   6. History: what is shelved is the queue's. The backing is told who is given a message, and when it comes back.
 
 A crash leaves shelved and delivered messages ready in the backing. After `published(-1, n)` everything that must be
@@ -44,15 +45,18 @@ class ShelfSelection(Selection):
         has_priorities: bool = False,
         messages_max: int = limits.SHELF_MESSAGES_MAX,
         looks_max: int = limits.LOOKS_PER_FETCH,
+        messages_ahead: int = limits.SHELF_MESSAGES_AHEAD,
     ) -> None:
         self._host = host
         self._backing = backing
         self._order = order
-        self._shelf = Shelf(backing, order.key_reader, expire_anywhere, messages_max)
+        self._knows_all = order.KNOWS_ALL or expire_anywhere
+        self._messages_max = messages_max
+        self._messages_ahead = messages_max if self._knows_all else min(messages_ahead, messages_max)
+        self._shelf = Shelf(backing, order.key_reader, expire_anywhere, self._messages_ahead)
         order.attach(self._shelf)
         self._delivered: dict[int, Shelved] = {}
         self._expire_anywhere = expire_anywhere
-        self._knows_all = order.KNOWS_ALL or expire_anywhere
         # Whether messages may be published in front of what is shelved; also found out by seeing it.
         self._has_priorities = has_priorities
         self._looks_max = looks_max
@@ -64,6 +68,8 @@ class ShelfSelection(Selection):
         self._shelved_since = 0
         # When `expire` was called last and left some for later; -1 when it left nothing.
         self._expiring_ms = -1
+        # Consumers that found nothing on a shelf that may become larger, since when; None is basic.get.
+        self._starving: dict[Consumer | None, int] = {}
 
     # --- handing out ----------------------------------------------------------------------------------
 
@@ -80,6 +86,8 @@ class ShelfSelection(Selection):
             run = self._read(chosen, ack_required, NO_ACTOR if consumer is None else consumer.actor)
         if expired:
             self._host.dead_letter(expired, EXPIRED)
+        if self._starving and run is not None:
+            self._starving.pop(consumer, None)
         self._tell()
         return run
 
@@ -101,7 +109,7 @@ class ShelfSelection(Selection):
         while len(chosen) < count_max:
             item = order.choose(consumer, looks)
             if item is None:
-                if chosen or not self._look_further(looks):
+                if chosen or not self._look_further(consumer, looks):
                     break
                 continue
             if 0 <= item.expiry_ms <= now_ms:
@@ -123,12 +131,12 @@ class ShelfSelection(Selection):
             chosen.append(item)
         return chosen
 
-    def _look_further(self, looks: Looks) -> bool:
+    def _look_further(self, consumer: Consumer | None, looks: Looks) -> bool:
         """Nothing on the shelf: fetch some more, if the budget and the shelf allow it."""
         if looks.left <= 0 or looks.to_shelve <= 0 or self._backing.is_empty():
             return False
         if self._shelf.room() <= 0:
-            self._found_full = True
+            self._finds_it_full(consumer)
             return False
         shelved = self._shelve(min(limits.PULL_MESSAGES_MAX, looks.to_shelve))
         looks.to_shelve -= shelved
@@ -177,8 +185,27 @@ class ShelfSelection(Selection):
     def has_for(self, consumer: Consumer) -> bool:
         if self._order.has_for(consumer) or self._shelf.can_grow():
             return True
-        self._found_full = self._found_full or not self._backing.is_empty()
+        if not self._backing.is_empty():
+            self._finds_it_full(consumer)
         return False
+
+    def _finds_it_full(self, consumer: Consumer | None) -> None:
+        """The consumer is told when there is room. If it gets nothing until then, the shelf becomes larger."""
+        self._found_full = True
+        if consumer not in self._starving and self._shelf.messages_max < self._messages_max:
+            now_ms = self._host.wall_ms()
+            self._starving[consumer] = now_ms
+            self._host.wake_at(now_ms + limits.SHELF_STEP_MS)
+
+    def _feed_starving(self, now_ms: int) -> None:
+        """Let the shelf grow by a step, if a consumer has waited long enough for something on it."""
+        since_ms = min(self._starving.values())
+        # One in the future: the clock was set back.
+        if since_ms <= now_ms < since_ms + limits.SHELF_STEP_MS:
+            return
+        self._shelf.messages_max = min(self._messages_max, self._shelf.messages_max + limits.SHELF_STEP_MESSAGES)
+        # Those that still find nothing are noted anew.
+        self._starving.clear()
 
     # --- shelving -------------------------------------------------------------------------------------
 
@@ -197,17 +224,23 @@ class ShelfSelection(Selection):
         return taken
 
     def _put_new(self, items: list[Shelved]) -> None:
+        shelf = self._shelf
+        order = self._order
+        seq_ids = range(items[0].seq_id, items[-1].seq_id + 1)
+        if not shelf.items.keys().isdisjoint(seq_ids):
+            # They were requeued, and are pending again now.
+            items = [item for item in items if item.seq_id not in shelf.items]
+        if self._delivered:
+            for seq_id in seq_ids:
+                known = self._delivered.pop(seq_id, None)
+                if known is not None:
+                    order.settled(known)
+        shelf.put_all(items)
         given_up: list[int] = []
         for item in items:
-            seq_id = item.seq_id
-            if seq_id in self._shelf.items:
-                # It was requeued, and is pending again now.
-                continue
-            known = self._delivered.pop(seq_id, None)
-            if known is not None:
-                self._order.settled(known)
-            unwanted = self._put(item, True)
+            unwanted = order.added(item, True)
             if unwanted is not None:
+                self._take_off(unwanted)
                 given_up.append(unwanted.seq_id)
         if given_up:
             self._backing.ack(given_up, DROPPED)
@@ -287,11 +320,15 @@ class ShelfSelection(Selection):
             unwanted.append(replaced.seq_id)
 
     def consumer_gone(self, consumer: Consumer) -> None:
+        self._starving.pop(consumer, None)
         self._order.consumer_gone(consumer)
         self._tell()
 
     def _tell(self) -> None:
         """Have consumers notified of what they can get now and could not get before."""
+        shelf = self._shelf
+        if shelf.messages_max > self._messages_ahead > len(shelf) and not self._starving:
+            shelf.messages_max = self._messages_ahead
         freed = self._order.freed
         self._order.freed = 0
         if self._found_full and (self._shelved_since or self._shelf.can_grow()):
@@ -333,6 +370,8 @@ class ShelfSelection(Selection):
                 expired.append(head.seq_id)
                 head = self._shelf.first()
         self._expiring_ms = now_ms if len(expired) >= self._looks_max else -1
+        if self._starving:
+            self._feed_starving(now_ms)
         if expired:
             self._host.dead_letter(expired, EXPIRED)
         self._tell()
@@ -345,7 +384,12 @@ class ShelfSelection(Selection):
             head = self._shelf.first()
             due_ms = -1 if head is None else head.expiry_ms
         # What was left for later is not done in the same millisecond: sockets are read in between.
-        return due_ms if due_ms < 0 else max(due_ms, self._expiring_ms + 1)
+        if due_ms >= 0:
+            due_ms = max(due_ms, self._expiring_ms + 1)
+        if not self._starving:
+            return due_ms
+        step_ms = min(self._starving.values()) + limits.SHELF_STEP_MS
+        return step_ms if due_ms < 0 else min(due_ms, step_ms)
 
     def purge(self) -> int:
         seq_ids = self._shelf.ids.listed()

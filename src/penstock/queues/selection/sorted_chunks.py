@@ -76,9 +76,34 @@ class SortedChunks:
             lasts.insert(number, chunk[half - 1])
             del chunk[:half]
 
+    def add_all(self, keys: list[Key]) -> None:
+        """Put keys in their places; they are sorted, and mostly belong behind all others."""
+        lasts = self._lasts
+        if not keys or (lasts and keys[0] <= lasts[-1]):
+            for key in keys:
+                self.add(key)
+            return
+        self._count += len(keys)
+        start = 0
+        if lasts:
+            chunk = self._chunks[-1]
+            start = min(len(keys), self._chunk_max - len(chunk))
+            chunk.extend(keys[:start])
+            lasts[-1] = chunk[-1]
+        for at in range(start, len(keys), self._chunk_max):
+            self._chunks.append(keys[at : at + self._chunk_max])
+            lasts.append(self._chunks[-1][-1])
+
     def remove(self, key: Key) -> bool:
         """Take a key out; False when it is not there."""
         lasts = self._lasts
+        if lasts:
+            # Mostly it is the first one.
+            chunk = self._chunks[0]
+            if chunk[0] == key and len(chunk) > 1:
+                del chunk[0]
+                self._count -= 1
+                return True
         number = bisect_left(lasts, key)
         if number == len(lasts):
             return False

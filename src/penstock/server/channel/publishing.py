@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.features.held_messages import delays_of, hold_run
 from penstock.broker.users import WRITE
 from penstock.broker.vhost import direct_reply
 from penstock.errors import not_implemented, precondition_failed
@@ -61,6 +62,7 @@ class PublishRoute:
         "channel",
         "exchange",
         "has_intakes",
+        "is_delayed",
         "mandatory",
         "prepared",
         "routing_key",
@@ -78,6 +80,8 @@ class PublishRoute:
         self._version = -1
         # Whether one of them wants each message on its own.
         self.has_intakes = False
+        # Whether the exchange holds messages back; which of them, their headers say.
+        self.is_delayed = False
         # The whole basic.publish frame, and what is needed to take runs of it.
         self._frame = frame
         self._mixed: MixedRoute | None = None
@@ -86,8 +90,10 @@ class PublishRoute:
         self._check()
 
     def mixed_route(self) -> MixedRoute | None:
-        """For runs of plain messages; None when where they go depends on more than their routing key."""
-        if self._version != self.channel.connection.vhost.topology_version or self._queues is None:
+        """For runs of plain messages; None when where they go depends on more than routing key and x-delay."""
+        if self._version != self.channel.connection.vhost.topology_version:
+            return None
+        if self._queues is None and not self.is_delayed:
             return None
         if self._mixed is None:
             connection = self.channel.connection
@@ -120,7 +126,7 @@ class PublishRoute:
         version = self.channel.connection.vhost.topology_version
         if prepared is not None and prepared.version == version and prepared.properties == properties:
             return prepared
-        mixed = self.mixed_route()
+        mixed = self.mixed_route() if self._queues is not None else None
         envelope = None if mixed is None else plain_envelope(mixed, properties)
         if envelope is not None:
             prepared = Prepared(properties, envelope, self.plain_queues(), "", version)
@@ -156,6 +162,7 @@ class PublishRoute:
             queues = self._routed([self.routing_key], content)
             self._version = version
             self._queues = None if vhost.route_needs_headers(self.exchange) else queues
+            self.is_delayed = vhost.is_delayed(self.exchange)
             self.has_intakes = any(queue.intake is not None for queue in queues)
         return Prepared(properties, content.envelope, queues, "", version)
 
@@ -240,6 +247,9 @@ class Publisher:
     def publish_entries(self, route: PublishRoute, entries: list[Entry]) -> None:
         """Take a run of plain messages with envelopes of their own, which all go to the same queues."""
         channel = self._channel
+        if route.is_delayed:
+            self._publish_delayed(route, entries)
+            return
         queues = route.plain_queues()
         if not queues or channel.connection.server.faults.refuse_confirms or route.has_intakes:
             for envelope, body, _ in entries:
@@ -255,6 +265,31 @@ class Publisher:
         for queue in queues:
             queue.publish_entries(entries, token)
         channel.connection.feed(queues)
+
+    def _publish_delayed(self, route: PublishRoute, entries: list[Entry]) -> None:
+        """Hold back those that are to wait, as runs. The others, and those of a transaction, go one by one."""
+        channel = self._channel
+        connection = channel.connection
+        delays_ms = delays_of(entries)
+        may_hold = channel.transaction is None and not connection.server.faults.refuse_confirms
+        start = 0
+        while start < len(entries):
+            stop = start
+            while may_hold and stop < len(entries) and delays_ms[stop] > 0:
+                stop += 1
+            if stop == start:
+                envelope, body, _ = entries[start]
+                self.publish(route, route.prepare(envelope.properties), [body])
+                start += 1
+                continue
+            connection.published()
+            token: ConfirmToken | None = None
+            if channel.confirms is not None:
+                token = channel.confirms.open_run(stop - start, 1)
+            queue = connection.vhost.holding_queue(route.exchange)
+            hold_run(queue, entries[start:stop], delays_ms[start:stop], token)
+            connection.feed([queue])
+            start = stop
 
     def _unrouted(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
         channel = self._channel

@@ -47,6 +47,8 @@ _NOTHING: Final = bytes(SLOT_BYTES)
 
 # Slots that wait, of one queue. More are written at once: memory is for messages.
 BUFFER_BYTES_MAX: Final = 2048 * SLOT_BYTES
+# Slots that are read for nothing between two that are wanted: cheaper than a second call.
+SLOTS_BETWEEN_MAX: Final = 64
 
 
 class QueueIndex:
@@ -181,6 +183,32 @@ class QueueIndex:
             start = stop
         return found
 
+    def read_each(self, seq_ids: Sequence[int]) -> list[Slot | None]:
+        """Return the slots of some seq_ids, sorted and of one file. None: never written, or damaged."""
+        number = seq_ids[0] // self.segment_slots
+        self._look_at(number)
+        is_plain = 2 * number not in self._waiting and 2 * number + 1 not in self._waiting
+        file = self.segments.reader(number) if is_plain else None
+        if file is not None and file.size() > self._offset(0, 1):
+            file = None
+        found: list[Slot | None] = []
+        index = 0
+        while index < len(seq_ids):
+            start = seq_ids[index]
+            stop = index + 1
+            while stop < len(seq_ids) and seq_ids[stop] - seq_ids[stop - 1] <= SLOTS_BETWEEN_MAX:
+                stop += 1
+            end = seq_ids[stop - 1] + 1
+            data = b""
+            if file is not None:
+                data = file.pread((end - start) * SLOT_BYTES, self._offset(start - number * self.segment_slots, 0))
+            if not _append_whole(seq_ids[index:stop], data, found):
+                # Slots that wait, that were moved, or that are not there: with care.
+                slots = self._read_file(number, start, end)
+                found.extend([slots[seq_id - start] for seq_id in seq_ids[index:stop]])
+            index = stop
+        return found
+
     def _read_file(self, number: int, start: int, end: int) -> list[Slot | None]:
         self._look_at(number)
         waiting = 2 * number in self._waiting or 2 * number + 1 in self._waiting
@@ -260,6 +288,20 @@ def _encode(seq_id: int, slots: Sequence[Slot]) -> bytes:
         pieces.append(_CRC.pack(crc32(fields, seq_id & 0xFFFFFFFF)))
         seq_id += 1
     return b"".join(pieces)
+
+
+def _append_whole(seq_ids: Sequence[int], data: bytes, found: list[Slot | None]) -> bool:
+    """Append the slots of these seq_ids, if all of them are whole; the data begins with that of the first."""
+    start = seq_ids[0]
+    slots: list[Slot | None] = []
+    for seq_id in seq_ids:
+        at = (seq_id - start) * SLOT_BYTES
+        piece = data[at : at + SLOT_BYTES]
+        if len(piece) < SLOT_BYTES or crc32(piece, seq_id & 0xFFFFFFFF) != _WHOLE or piece == _NOTHING:
+            return False
+        slots.append(_SLOT.unpack(piece))
+    found.extend(slots)
+    return True
 
 
 def _decode(start: int, end: int, data: bytes) -> tuple[list[Slot | None], list[int]]:
