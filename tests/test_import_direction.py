@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.tidy_rules import SourceFile, called_name, calls, source_files
+from tests.tidy_rules import SourceFile, called_name, source_files
 
 # A leaf is a module of its own beside the rooms.
 LEAVES = (*("message", "errors", "reply_codes", "limits", "clock", "config", "fields", "call_all"),)
@@ -147,7 +147,7 @@ def imports(module: str, file: SourceFile, modules: frozenset[str], when_run: bo
     With `when_run` those that only a type checker sees are left out.
     """
     unseen = for_type_checkers(file) if when_run else set()
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if id(node) in unseen:
             continue
         if isinstance(node, ast.Import):
@@ -164,7 +164,7 @@ def for_type_checkers(file: SourceFile) -> set[int]:
     """The nodes below `if TYPE_CHECKING:`, by id."""
     return {
         id(inner)
-        for node in ast.walk(file.tree)
+        for node in file.nodes
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
         for statement in node.body
         for inner in ast.walk(statement)
@@ -212,8 +212,8 @@ def disk_without_files(module: str, file: SourceFile) -> list[str]:
     """Files that are opened, read or changed without `penstock.disk.files`; also `open` that is only passed on."""
     if "pathlib" in EXCEPTIONS.get(module, ()):
         return []
-    found = [(node.lineno, "open") for node in ast.walk(file.tree) if isinstance(node, ast.Name) and node.id == "open"]
-    for call in calls(file.tree):
+    found = [(node.lineno, "open") for node in file.nodes if isinstance(node, ast.Name) and node.id == "open"]
+    for call in file.calls:
         function = call.func
         if called_name(call) == "codecs.open":
             found.append((call.lineno, "codecs.open"))
@@ -242,7 +242,7 @@ def code_from_data(module: str, file: SourceFile, modules: frozenset[str]) -> li
     ]
     return found + [
         f"{file.path}:{call.lineno}: calls {called_name(call)}; nothing chooses code by data here"
-        for call in calls(file.tree)
+        for call in file.calls
         if called_name(call) in CODE_CALLS
     ]
 
