@@ -1,17 +1,15 @@
-"""All commands of `penstock pipeline`, one after the other, as a user types them."""
+"""All commands of `penstock pipeline`, one after the other, with the arguments that a user types."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.commands import Commands, commands
 from tests.cli.conftest import Serve
-from tests.cli.process import environment
+from tests.cli.process import ServeProcess, environment
 
 pytest.importorskip("pyspark", reason="needs Spark: pip install 'penstock[pipeline]'")
 
@@ -19,24 +17,7 @@ import pika
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-COMMAND_S = 400
 PUBLISHED, TAKEN, REJECTED = 60, 40, 4
-
-
-def penstock(folder: Path, *arguments: str, code: int = 0) -> Any:
-    """What the command answers, as one JSON object; neither Spark nor its JVM warns the user of anything."""
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock", "pipeline", *arguments, "--json"],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert "WARN" not in done.stderr.upper()
-    return json.loads(done.stdout)
 
 
 def live(port: int) -> None:
@@ -60,47 +41,55 @@ def live(port: int) -> None:
 def test_the_whole_way_from_the_journal_to_the_lake_and_back(serve: Serve, tmp_path: Path) -> None:
     broker = serve("--port", "0", "--http-port", "0").ready()
     live(broker.port)
+    with commands(tmp_path, tmp_path / "commands.log", environment()) as running:
+        walk(running, broker, tmp_path)
+
+
+def walk(running: Commands, broker: ServeProcess, tmp_path: Path) -> None:
+    def penstock(*arguments: str, code: int = 0) -> Any:
+        return running.run("pipeline", *arguments, "--json", code=code)
+
     url = f"http://127.0.0.1:{broker.ready_line['http_port']}"
     amqp = f"amqp://guest:guest@127.0.0.1:{broker.port}/%2F"
     lake = ("--lake", "lake")
 
     # Reconcile waits until all of it is durable; so what follows has all of it.
-    found = penstock(tmp_path, "reconcile", "--source", url)
+    found = penstock("reconcile", "--source", url)
     assert (found["queues"], found["differences"]) == (2, [])
 
-    archived = penstock(tmp_path, "archive", "--once", "--source", url, *lake)
+    archived = penstock("archive", "--once", "--source", url, *lake)
     assert (archived["lag_events"], archived["running"]) == (0, False)
-    refined = penstock(tmp_path, "refine", *lake)
+    refined = penstock("refine", *lake)
     assert (refined["lives"], refined["open"]) == (TAKEN, PUBLISHED - TAKEN + REJECTED)
 
     written = [tmp_path / "lake", *(tmp_path / "lake").rglob("*")]
     readable = [path for path in written if path.stat().st_mode & 0o077]
     assert not readable, "others may see what messages there are"
 
-    report = penstock(tmp_path, "report", "--out", "page.html", *lake)
+    report = penstock("report", "--out", "page.html", *lake)
     assert {queue["queue"] for queue in report["queues"]} == {"orders", "dead"}
     assert "orders" in (tmp_path / "page.html").read_text()
-    forecast = penstock(tmp_path, "forecast", *lake)
+    forecast = penstock("forecast", *lake)
     assert {queue["queue"]: queue["depth"] for queue in forecast["queues"]} == {
         "orders": PUBLISHED - TAKEN,
         "dead": REJECTED,
     }
 
-    triage = penstock(tmp_path, "triage", *lake)
+    triage = penstock("triage", *lake)
     [group] = triage["groups"]
     assert (group["queue"], group["reason"], group["count"]) == ("orders", "rejected", REJECTED)
     chosen = ("--queue", "orders", "--outcome", "dead-lettered", "--dry-run")
-    replayed = penstock(tmp_path, "replay", *lake, "--broker", amqp, *chosen)
+    replayed = penstock("replay", *lake, "--broker", amqp, *chosen)
     assert (replayed["published"], sum(replayed["by_queue"].values())) == (0, REJECTED)
 
-    maintained = penstock(tmp_path, "maintain", "--keep-days", "bronze=90", *lake)
+    maintained = penstock("maintain", "--keep-days", "bronze=90", *lake)
     assert [table["expired_files"] for table in maintained["tables"]] == [0, 0, 0, 0]
-    status = penstock(tmp_path, "status", *lake)
+    status = penstock("status", *lake)
     assert (status["archive_lag_events"], status["refine_lag_events"], status["alarms"]) == (0, 0, [])
 
     # With the broker gone, status says what it knows, and that it does not know more.
     broker.stop()
-    status = penstock(tmp_path, "status", *lake, code=1)
+    status = penstock("status", *lake, code=1)
     assert status["end_lsn"] is None
     assert "does not answer" in status["alarms"][0]
     assert {table["table"]: table["rows"] for table in status["tables"]}["silver"] == TAKEN

@@ -24,6 +24,7 @@ from penstock.history.opening import open_log
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import plan
 from penstock.pipeline.decode.request import Request
+from tests.cli.commands import Commands, commands
 from tests.interop.deadline import wait_until
 from tests.pipeline.cluster.hidden_broker import HiddenBroker, hidden_broker
 from tests.pipeline.cluster.standalone import SETTINGS, environment, spark_tool, standalone
@@ -111,9 +112,14 @@ def test_workers_that_see_nothing_but_the_url_archive_refine_and_replay(
     # Where PySpark looks for settings; the command has no option for them.
     variables = {**environment(), "PYSPARK_SUBMIT_ARGS": shlex.join([*settings(), "pyspark-shell"])}
 
-    def penstock(job: str, *arguments: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "penstock", "pipeline", job, *arguments, "--master", master, "--json"]
-        return run([*command, "--driver-memory", "1g"], variables, away)
+    with commands(away, tmp_path / "commands.log", variables) as running:
+        there_and_back(running, master, broker, lake)
+    assert not any(path.exists() for path in broker.known_paths)
+
+
+def there_and_back(running: Commands, master: str, broker: HiddenBroker, lake: Path) -> None:
+    def penstock(job: str, *arguments: str) -> Any:
+        return running.run("pipeline", job, *arguments, "--master", master, "--json", "--driver-memory", "1g")
 
     told = penstock("archive", "--once", "--source", broker.http, "--lake", str(lake))
     assert (told["lag_events"], told["source"]) == (0, broker.http)
@@ -130,7 +136,6 @@ def test_workers_that_see_nothing_but_the_url_archive_refine_and_replay(
     replayed = penstock("replay", *given, "--where", f"seq >= {ACKED}")
     assert replayed["published"] == MESSAGES - ACKED
     assert sorted(bodies(broker.amqp, "again")) == sorted(map(body_of, range(ACKED, MESSAGES)))
-    assert not any(path.exists() for path in broker.known_paths)
 
 
 def test_a_job_is_submitted_as_a_file(master: str, broker: HiddenBroker, tmp_path: Path) -> None:
