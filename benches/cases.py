@@ -16,6 +16,7 @@ class Kind(enum.Enum):
     CONFIRM = "confirm"
     DURABLE = "durable"
     ROUND_TRIP = "round trip"
+    CHURN = "churn"
     MEMORY = "memory"
     SPAWN = "spawn"
     BACKLOG = "backlog"
@@ -95,16 +96,22 @@ LAST_VALUES: Final = 10_000
 # As Celery sends its tasks: 19 headers, three ids, a body of JSON (tests/interop/test_bench_loads.py).
 CELERY: Final = "--properties @celery-transient --size 190 --size-spread 30 --ack-every 50 --prefetch 1000"
 HEADERS_3: Final = f"--properties @headers-3 --size 180 --size-spread 40 {ACK_100}"
-# 500 clients that send and get little: what most connections of a broker are like.
-QUIET: Final = "--producers 500 --consumers 500 --queues 500 --auto-ack"
+# Clients that send and get little: what most connections of a broker are like.
+QUIET: Final = "--producers {0} --consumers {0} --queues {0} --auto-ack --rate 3000"
 CELERY_PERSISTENT: Final = f"--durable {CELERY.replace('transient', 'persistent')} --verify"
 
-TRANSIENT_CASES: Final = (
+REAL_CASES: Final = (
     Case("celery", Kind.THROUGHPUT, "Celery's tasks, ack every 50", CELERY),
     Case("headers-3", Kind.THROUGHPUT, "three headers and a message-id, ack every 100", HEADERS_3),
     Case("rpc-1", Kind.THROUGHPUT, "request and reply by direct reply-to, one client", "--rpc 1"),
     Case("rpc-16", Kind.THROUGHPUT, "request and reply by direct reply-to, 16 clients", "--rpc 16"),
-    Case("many-connections", Kind.LATENCY, "1,000 connections, 3,000/s", f"--rate 3000 {QUIET}"),
+    Case("many-connections", Kind.LATENCY, "1,000 connections, 3,000/s", QUIET.format(500)),
+    Case("many-connections-2000", Kind.LATENCY, "2,000 connections, 3,000/s", QUIET.format(1000)),
+    Case("churn", Kind.CHURN, "a connection with all that it makes, again and again", "--churn"),
+    Case("celery-persistent", Kind.DURABLE, "Celery's tasks, without confirms", CELERY_PERSISTENT),
+    Case("celery-confirm", Kind.DURABLE, "Celery's tasks", f"{CELERY_PERSISTENT} {CONFIRM}"),
+)
+TRANSIENT_CASES: Final = (
     Case("auto-ack", Kind.THROUGHPUT, "auto-ack", "--auto-ack"),
     Case("ack-100", Kind.THROUGHPUT, "ack every 100", ACK_100),
     Case("ack-1", Kind.THROUGHPUT, "ack one by one", ACK_1),
@@ -132,8 +139,6 @@ TRANSIENT_CASES: Final = (
     ),
 )
 PERSISTENT_CASES: Final = (
-    Case("celery-persistent", Kind.DURABLE, "Celery's tasks, without confirms", CELERY_PERSISTENT),
-    Case("celery-confirm", Kind.DURABLE, "Celery's tasks", f"{CELERY_PERSISTENT} {CONFIRM}"),
     Case("persistent-100", Kind.DURABLE, "100 bytes", PERSISTENT),
     Case("persistent-1k", Kind.DURABLE, "1 KiB", f"{PERSISTENT} --size 1024"),
     Case("persistent-16k", Kind.DURABLE, "16 KiB", f"{PERSISTENT} --size 16384"),
@@ -226,6 +231,7 @@ FEATURE_CASES: Final = (
     ),
 )
 CASES: Final = (
+    *REAL_CASES,
     *TRANSIENT_CASES,
     *PERSISTENT_CASES,
     *MEMORY_CASES,

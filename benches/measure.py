@@ -35,6 +35,9 @@ def measure_load(broker: Broker, case: Case, number: int, seconds: float) -> Rep
         if case.kind is Kind.MEMORY and (held := held_back(counts)) is not None:
             # A broker that pages to disk has no reason to hold anybody back while its memory stays within the limit.
             metrics["held_back"] = float(held or usage.rss_peak_bytes <= MEMORY_LIMIT_BYTES * MEMORY_SLACK)
+        if case.kind is Kind.CHURN:
+            metrics["rss_end_mib"] = usage.rss_end_bytes / MIB
+            metrics["rss_bytes_per_cycle"] = (usage.rss_end_bytes - usage.rss_start_bytes) / counts["consumed"]
     raw = {"load": counts, "usage": usage_fields(usage)}
     return Repeat(broker.name, case.name, number, metrics, usage.foreign_share, error, raw)
 
@@ -69,7 +72,7 @@ def load_metrics(usage: Usage, counts: dict[str, Any]) -> dict[str, float]:
     }
     for name, key in (("e2e", "e2e_ms"), ("confirm", "confirm_ms")):
         if counts[key] is not None:
-            for quantile in ("p50", "p99"):
+            for quantile in ("p50", "p99", "p99.9"):
                 metrics[f"{name}_{quantile}_ms"] = float(counts[key][quantile])
     if counts["confirmed"]:
         # From end to end: a message counts when it is confirmed, and the clock runs until the last is consumed too.

@@ -67,6 +67,10 @@ def told(repeat: Repeat) -> str:
 
 
 def told_of_load(m: dict[str, float]) -> str:
+    if "rss_bytes_per_cycle" in m:
+        return (
+            f"{m['consumed_per_s']:,.0f} cycles/s, p99 {m['e2e_p99_ms']:.2f} ms, CPU {m['cpu_us_per_msg']:.0f} us/cycle"
+        )
     text = f"published {m['published_per_s']:,.0f}/s, consumed {m['consumed_per_s']:,.0f}/s"
     text += f", CPU {m['cpu_us_per_msg']:.1f} us/msg"
     if "e2e_p99_ms" in m:

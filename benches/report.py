@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benches.cases import CASES, ORDERED_BASE, PLAIN, VARIED_OF, Case, Kind
+from benches.cases import CASES, ORDERED_BASE, PLAIN, REAL_CASES, VARIED_OF, Case, Kind
 from benches.summary import BEFORE, PENSTOCK, RABBITMQ, Summary
 from benches.targets import TARGETS, Target
 
@@ -35,6 +35,30 @@ CPU_OUT: Final = Column("CPU µs/message out", "cpu_us_per_msg_out", 1)
 RSS_PEAK: Final = Column("peak RSS MiB", "rss_peak_mib", 0, ratio=False)
 RSS_RATIO: Final = Column("peak RSS MiB", "rss_peak_mib", 0)
 ORDERED: Final = (PUBLISHED_ALONE, DRAINED, CPU_IN, CPU_OUT, RSS_RATIO)
+LATENCY: Final = (
+    Column("p50 ms", "e2e_p50_ms", 3),
+    Column("p99 ms", "e2e_p99_ms", 3),
+    Column("p99.9 ms", "e2e_p99.9_ms", 3),
+    CPU,
+)
+# Loads that real clients make; the others show what single costs are.
+REAL_SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
+    ("Real loads: messages that differ, requests and replies", Kind.THROUGHPUT, (CONSUMED, CPU, RSS_PEAK)),
+    ("Real loads: persistent messages, durable queues", Kind.DURABLE, (CONSUMED, CPU, CONFIRM_P50, CONFIRM_P99)),
+    ("Real loads: many connections that send and get little", Kind.LATENCY, LATENCY),
+    (
+        "Real loads: connections, channels, exchanges, queues and bindings made and dropped",
+        Kind.CHURN,
+        (
+            Column("cycles/s", "consumed_per_s", 0, spread=True),
+            Column("cycle p50 ms", "e2e_p50_ms", 2),
+            Column("cycle p99 ms", "e2e_p99_ms", 2),
+            Column("CPU µs/cycle", "cpu_us_per_msg", 0),
+            Column("RSS at the end MiB", "rss_end_mib", 0, ratio=False),
+            Column("RSS bytes/cycle", "rss_bytes_per_cycle", 0, ratio=False),
+        ),
+    ),
+)
 SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
     ("Throughput, 100-byte transient messages", Kind.THROUGHPUT, (CONSUMED, CPU, RSS_PEAK)),
     (
@@ -61,7 +85,7 @@ SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
     (
         "End-to-end latency at a tenth of RabbitMQ's load",
         Kind.LATENCY,
-        (Column("p50 ms", "e2e_p50_ms", 3), Column("p99 ms", "e2e_p99_ms", 3), CPU),
+        LATENCY,
     ),
     (
         "Memory when nobody keeps up",
@@ -275,10 +299,12 @@ def notes(summary: Summary) -> str:
 def markdown(summary: Summary, machine: str) -> str:
     measured = summary.measured_cases()
     parts = ["# penstock beside RabbitMQ", machine]
-    for title, kind, columns in SECTIONS:
-        cases = [case for case in CASES if case.kind is kind and case.name in measured]
-        if cases:
-            parts.append(section(summary, title, cases, columns))
+    others = [case for case in CASES if case not in REAL_CASES]
+    for sections, among in ((REAL_SECTIONS, REAL_CASES), (SECTIONS, others)):
+        for title, kind, columns in sections:
+            cases = [case for case in among if case.kind is kind and case.name in measured]
+            if cases:
+                parts.append(section(summary, title, cases, columns))
     for found in (ordered_section(summary), varied_section(summary), before_section(summary)):
         if found:
             parts.append(found)

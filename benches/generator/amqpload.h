@@ -46,7 +46,7 @@ typedef struct {
   unsigned size, size_spread, ack_every, prefetch, confirm, batch, topic_keys;
   int persistent, auto_ack, fanout, publish_only, consume_only, durable;
   int purge, delete_after, depth, verify, no_declare, mandatory, unique_ids, no_drain, help;
-  int priorities, dead_letters, reject, rpc;
+  int priorities, dead_letters, reject, rpc, churn;
   const char *cycle, *delay;       /* as they were given: NAME=N and LOW-HIGH */
   uint64_t cycle_values;           /* --cycle: how many; 0: no such header */
   uint64_t delay_low, delay_high;  /* --delay, milliseconds; both 0: not delayed */
@@ -153,5 +153,6 @@ void sync_rate(void);
 /* report.c */
 void report(void);
 void rpc(void);
+void churn(void);
 
 #endif

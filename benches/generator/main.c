@@ -217,6 +217,11 @@ int main(int argc, char **argv) {
     sync_rate();
     return 0;
   }
+  if (opt.churn) {
+    churn();
+    report();
+    return 0;
+  }
   if (opt.verify) verify_setup();
   Conn *admin = conn_open(ADMIN, 0);
   if (opt.depth) {

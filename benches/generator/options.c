@@ -40,6 +40,8 @@ static void usage(int status) {
           "  --reject             with --dead-letters: one more consumer rejects what comes to NAME-source\n"
           "  --rpc N              N clients ask for --seconds, each waits for its answer; one server answers (--size up\n"
           "                       to 65536)\n"
+          "  --churn              connections, channels, exchanges, queues, bindings and replies made and dropped, one cycle\n"
+          "                       after the other, for --seconds or --count cycles\n"
           "  --mandatory          set the mandatory flag\n"
           "  --batch BYTES        bytes per publish write (65536)\n"
           "  --purge --delete     purge queues first / delete queues afterwards\n"
@@ -79,7 +81,8 @@ static const Spec specs[] = {
     {"consume-only", FLAG, &opt.consume_only}, {"mandatory", FLAG, &opt.mandatory}, {"purge", FLAG, &opt.purge},
     {"delete", FLAG, &opt.delete_after}, {"no-declare", FLAG, &opt.no_declare}, {"no-drain", FLAG, &opt.no_drain},
     {"cycle", TEXT, &opt.cycle}, {"delay", TEXT, &opt.delay}, {"dead-letters", FLAG, &opt.dead_letters},
-    {"reject", FLAG, &opt.reject}, {"rpc", INTEGER, &opt.rpc}, {"until-empty", REAL, &opt.until_empty_s},
+    {"reject", FLAG, &opt.reject}, {"rpc", INTEGER, &opt.rpc}, {"churn", FLAG, &opt.churn},
+    {"until-empty", REAL, &opt.until_empty_s},
     {"depth", FLAG, &opt.depth}, {"verify", FLAG, &opt.verify}, {"help", FLAG, &opt.help},
 };
 #define SPEC_COUNT (sizeof specs / sizeof *specs)

@@ -6,11 +6,15 @@ what differs each time.
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 import sys
 
 import pytest
 from benches.cases import LOADS
+from benches.load import build
 from celery import Celery
 
 from penstock.message import Entry
@@ -35,6 +39,10 @@ HEADERS_3 = Properties(
     type="order.created",
 )
 MODES = {"celery-transient": 1, "celery-persistent": 2}
+
+
+def has_compiler() -> bool:
+    return any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 
 
 def captured(mode: int) -> bytes:
@@ -78,6 +86,19 @@ def test_the_load_is_what_celery_sends(name: str) -> None:
 
 def test_the_load_with_three_headers_is_what_it_says() -> None:
     assert (LOADS / "headers-3").read_bytes() == encode_properties(HEADERS_3)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="the load generator needs a C compiler")
+@pytest.mark.parametrize("kind", ["", "--durable --persistent"])
+def test_a_cycle_of_the_churn_leaves_nothing_behind(kind: str) -> None:
+    binary = build()
+    with Broker() as broker:
+        exchanges = broker.call(lambda server: set(server.broker.vhosts["/"].exchanges))
+        command = [str(binary), "--port", str(broker.port), "--churn", "--count", "5", *kind.split()]
+        counted = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+        assert (counted["consumed"], counted["errors"]) == (5, 0)
+        wait_until(lambda: not broker.call(lambda server: server.broker.vhosts["/"].queues), "the queues are gone")
+        assert broker.call(lambda server: set(server.broker.vhosts["/"].exchanges)) == exchanges
 
 
 if __name__ == "__main__":
