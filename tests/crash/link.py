@@ -1,34 +1,30 @@
-"""A small, quick AMQP client for the crash tests: one connection, one channel, a blocking socket.
+"""A quick AMQP client for the crash tests: one connection with one channel, and what comes on it as plain events.
 
-What is sent and read for every message is written by hand here; the rest is left to pamqp. Nothing of penstock is used.
+What is sent and read for every message is written by hand here; the rest is left to `Client` and pamqp.
 """
 
 from __future__ import annotations
 
 import contextlib
-import select
-import socket
 import time
 import zlib
 from collections import deque
 from struct import unpack_from
 from typing import Any, NamedTuple
 
-from pamqp import base, commands, frame
+from pamqp import base, commands
+from pamqp.frame import marshal
 
 from tests.crash.messages import PROPERTY_FLAGS
+from tests.frame_socket import BODY, HEADER, METHOD, ConnectionEnded, Frame
+from tests.frame_socket import DEADLINE_S as ANSWER_S
+from tests.server.amqp_client import Client
 
-# Nothing that a broker in good health is asked for takes so long, on a busy machine or not.
-ANSWER_S = 60.0
 CAPABILITIES = {"publisher_confirms": True, "basic.nack": True, "connection.blocked": True}
 
 
 class LinkLost(Exception):
-    """The connection has ended; `by_broker` when the broker said why."""
-
-    def __init__(self, reason: str, by_broker: bool = False) -> None:
-        super().__init__(reason)
-        self.by_broker = by_broker
+    """The connection has ended."""
 
 
 class ChannelGone(Exception):
@@ -59,7 +55,6 @@ class Link:
     """Connected, logged in, channel 1 open."""
 
     def __init__(self, port: int) -> None:
-        self._buffer = bytearray()
         self._events: deque[Any] = deque()
         self._lost: LinkLost | None = None
         # The delivery whose content is coming in.
@@ -69,28 +64,18 @@ class Link:
         self._missing_bytes = 0
         self.is_blocked = False
         try:
-            self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_S)
+            self._client = Client("127.0.0.1", port)
         except OSError as error:
             raise LinkLost(f"cannot connect: {error}") from error
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._handshake()
+            self._client.handshake(product="crash", capabilities=CAPABILITIES)
+            self.open_channel()
+        except (ConnectionEnded, OSError) as error:
+            self.drop()
+            raise LinkLost(str(error)) from error
         except BaseException:
-            self._socket.close()
+            self.drop()
             raise
-
-    def _handshake(self) -> None:
-        self.send(b"AMQP\x00\x00\x09\x01")
-        self._wait_for(commands.Connection.Start)
-        properties = {"product": "crash", "capabilities": CAPABILITIES}
-        self._send_method(0, commands.Connection.StartOk(properties, "PLAIN", "\0guest\0guest", "en_US"))
-        self._wait_for(commands.Connection.Tune)
-        self._send_method(0, commands.Connection.TuneOk(2047, 131_072, 0))
-        self._send_method(0, commands.Connection.Open("/"))
-        self._wait_for(commands.Connection.OpenOk)
-        self.open_channel()
 
     def open_channel(self) -> None:
         self.call(commands.Channel.Open(), commands.Channel.OpenOk)
@@ -99,7 +84,7 @@ class Link:
 
     def send(self, data: bytes) -> None:
         try:
-            self._socket.sendall(data)
+            self._client.socket.sendall(data)
         except TimeoutError:
             raise LinkLost(f"the broker took nothing for {ANSWER_S} s") from None
         except OSError as error:
@@ -107,7 +92,7 @@ class Link:
             raise self._lost or LinkLost(str(error)) from error
 
     def _send_method(self, channel: int, method: base.Frame) -> None:
-        self.send(frame.marshal(method, channel))
+        self.send(marshal(method, channel))
 
     def call(self, method: base.Frame, reply: type[base.Frame]) -> Any:
         """The answer; deliveries and confirms that come before it are kept."""
@@ -150,38 +135,27 @@ class Link:
         if self._lost is not None:
             raise self._lost
         try:
-            if not self._poll.poll(timeout_s * 1000):
+            if not self._client.receive(timeout_s):
                 return False
-            data = self._socket.recv(262_144)
-        except OSError as error:
+        except ConnectionEnded as error:
             self._lost = LinkLost(str(error))
             raise self._lost from error
-        if not data:
-            self._lost = LinkLost("end of the stream")
-            raise self._lost
-        self._buffer += data
-        self._decode()
+        while (frame := self._client.take_frame()) is not None:
+            self._take_frame(frame)
         return True
 
-    def _decode(self) -> None:
-        buffer, pos, end = self._buffer, 0, len(self._buffer)
-        while end - pos >= 7:
-            kind, channel, size = unpack_from(">BHI", buffer, pos)
-            if end - pos < size + 8:
-                break
-            payload = bytes(buffer[pos + 7 : pos + 7 + size])
-            pos += size + 8
-            if kind == 1:
-                self._take_method(channel, payload)
-            elif kind == 2:
-                self._take_header(payload)
-            elif kind == 3:
-                self._body.append(payload)
-                self._missing_bytes -= size
-                self._take_content()
-        del buffer[:pos]
+    def _take_frame(self, frame: Frame) -> None:
+        if frame.kind == METHOD:
+            self._take_method(frame)
+        elif frame.kind == HEADER:
+            self._take_header(frame.payload)
+        elif frame.kind == BODY:
+            self._body.append(frame.payload)
+            self._missing_bytes -= len(frame.payload)
+            self._take_content()
 
-    def _take_method(self, channel: int, payload: bytes) -> None:
+    def _take_method(self, frame: Frame) -> None:
+        payload = frame.payload
         ids = payload[:4]
         if ids == b"\x00\x3c\x00\x3c":
             after = 5 + payload[4]
@@ -191,17 +165,14 @@ class Link:
             tag, multiple = unpack_from(">QB", payload, 4)
             self._events.append(Confirm(ids[3] == 0x50, tag, bool(multiple & 1)))
         else:
-            _, _, method = frame.unmarshal(
-                b"\x01" + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"
-            )
-            self._take_other(method)
+            self._take_other(frame.decoded())
 
     def _take_other(self, method: Any) -> None:
         if isinstance(method, commands.Connection.Close):
             # What came before it is still handed out.
-            self._lost = LinkLost(f"{method.reply_code} {method.reply_text}", by_broker=True)
+            self._lost = LinkLost(f"{method.reply_code} {method.reply_text}")
             with contextlib.suppress(OSError):
-                self._socket.sendall(frame.marshal(commands.Connection.CloseOk(), 0))
+                self._client.send(0, commands.Connection.CloseOk())
         elif isinstance(method, commands.Channel.Close):
             self._send_method(1, commands.Channel.CloseOk())
             self._events.append(ChannelGone(method.reply_code, method.reply_text))
@@ -255,8 +226,8 @@ class Link:
             self._send_method(0, commands.Connection.Close(200, "done", 0, 0))
             self._wait_for(commands.Connection.CloseOk)
         finally:
-            self._socket.close()
+            self._client.drop()
         return self.leftovers()
 
     def drop(self) -> None:
-        self._socket.close()
+        self._client.drop()

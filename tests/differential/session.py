@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .wire_client import DEADLINE_S, PROTOCOL_HEADER, Channel, Event, Silence, Wire
+from tests.frame_socket import DEADLINE_S, PROTOCOL_HEADER, Silence
+
+from .wire_client import Channel, Event, Wire
 
 Transcript = dict[str, list[str]]
 # The channel of each connection that asks queues whether they are done; it is never written down.

@@ -9,20 +9,29 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.frame_socket import (
+    BODY,
+    DEADLINE_S,
+    FRAME_END,
+    HEAD,
+    HEADER,
+    HEARTBEAT,
+    METHOD,
+    OTHER_PROTOCOL,
+    PROTOCOL_HEADER,
+    ConnectionEnded,
+    FrameSocket,
+)
+
 from . import wire_values
 from .wire_values import Raw
 
-DEADLINE_S = 60.0
-PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
-METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 WITH_CONTENT = ("basic.deliver", "basic.get-ok", "basic.return")
 # Bodies above this are written down as their length and hash.
 BODY_SHOWN_BYTES = 200
@@ -34,10 +43,6 @@ CAPABILITIES = {
     "connection.blocked": True,
     "authentication_failure_close": True,
 }
-
-
-class Silence(AssertionError):
-    """The server did not say what the script waits for before the deadline."""
 
 
 @dataclass
@@ -69,7 +74,7 @@ class Event:
         return f"{text} | {self.properties} | {body}"
 
 
-class Wire:
+class Wire(FrameSocket):
     """One TCP connection to a broker.
 
     `record` gets every event in the order of arrival, `sent` the name and arguments of every method sent.
@@ -82,8 +87,7 @@ class Wire:
         record: Callable[[Event], None],
         sent: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        self.socket = socket.create_connection((host, port), timeout=DEADLINE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(host, port)
         self.record = record
         self.sent = sent
         self.frame_max = 131_072
@@ -92,7 +96,6 @@ class Wire:
         # Answer channel.close and connection.close with close-ok, as every client does.
         self.answers_close = True
         self.channels: dict[int, Channel] = {}
-        self._buffer = bytearray()
         self._content: dict[int, Event] = {}
         # What is sent at once when the block of `at_once` ends; None outside of one.
         self._held: bytearray | None = None
@@ -117,8 +120,8 @@ class Wire:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
 
-    def send_frame(self, kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> None:
-        self.send_bytes(struct.pack(">BHI", kind, channel, len(payload)) + payload + end)
+    def send_frame(self, kind: int, channel: int, payload: bytes, end: bytes = FRAME_END) -> None:
+        self.send_bytes(HEAD.pack(kind, channel, len(payload)) + payload + end)
 
     def send(self, channel: int, name: str, **arguments: Any) -> None:
         self.sent(name, arguments)
@@ -132,51 +135,19 @@ class Wire:
 
     # --- receiving ----------------------------------------------------------------------------------------
 
-    def _fill(self, count: int, deadline: float) -> bool:
-        """Read until `count` bytes are here; False at the end of the connection."""
-        while len(self._buffer) < count:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                raise Silence(f"no answer in {DEADLINE_S:.0f} s")
-            self.socket.settimeout(left_s)
-            try:
-                data = self.socket.recv(65_536)
-            except TimeoutError:
-                continue
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                return False
-            self._buffer += data
-        return True
-
-    def _frame(self, deadline: float) -> tuple[int, int, bytes] | None:
-        if not self._fill(7, deadline):
-            return None
-        if self._buffer[:4] == b"AMQP":
-            self._fill(8, deadline)
-            version = tuple(self._buffer[4:8])
-            del self._buffer[:8]
-            self.record(Event(0, f"protocol header AMQP {version}"))
-            return self._frame(deadline)
-        kind, channel, size = struct.unpack(">BHI", self._buffer[:7])
-        if not self._fill(size + 8, deadline):
-            return None
-        payload, end = bytes(self._buffer[7 : 7 + size]), self._buffer[7 + size]
-        assert end == 0xCE, f"frame end {end:#x} after {payload!r}"
-        del self._buffer[: size + 8]
-        return kind, channel, payload
-
     def next_event(self, deadline: float | None = None) -> Event:
         """The next complete thing the server says; it is recorded and, where due, answered."""
         deadline = deadline or time.monotonic() + DEADLINE_S
         while True:
             if self.ended:
                 return Event(0, "EOF")
-            frame = self._frame(deadline)
-            if frame is None:
+            try:
+                kind, channel, payload = self.next_frame(deadline)
+            except ConnectionEnded:
                 return self._end()
-            kind, channel, payload = frame
+            if kind == OTHER_PROTOCOL:
+                self.record(Event(0, f"protocol header AMQP {tuple(payload[4:])}"))
+                continue
             if kind == HEARTBEAT:
                 assert (channel, payload) == (0, b""), f"heartbeat on channel {channel}: {payload!r}"
                 # When heartbeats come is timing, so they are not recorded; a script may wait for one.
@@ -256,7 +227,7 @@ class Wire:
     def hang_up(self) -> None:
         """Drop the TCP connection without a word."""
         self.open, self.ended = False, True
-        self.socket.close()
+        self.drop()
 
     # --- the ordinary handshake ---------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ pamqp encodes and decodes, so that a mistake in penstock's codec cannot hide its
 from __future__ import annotations
 
 import contextlib
-import socket
-import struct
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -16,7 +14,8 @@ from typing import Any, TypeVar
 
 from pamqp import base, body, commands, frame, header, heartbeat
 
-DEADLINE_S = 60.0
+from tests.frame_socket import DEADLINE_S, PROTOCOL_HEADER, ConnectionEnded, FrameSocket
+
 CAPABILITIES = {
     "publisher_confirms": True,
     "basic.nack": True,
@@ -27,10 +26,6 @@ CAPABILITIES = {
 WITH_CONTENT = (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return)
 
 M = TypeVar("M", bound=base.Frame)
-
-
-class ConnectionEnded(Exception):
-    """The broker closed the connection or the socket."""
 
 
 @dataclass
@@ -46,18 +41,11 @@ class Message:
 Event = tuple[int, Any]
 
 
-class Client:
+class Client(FrameSocket):
     """One connection. `handshake` makes it usable; until then it is a socket."""
 
     def __init__(self, host: str, port: int, receive_buffer_bytes: int = 0) -> None:
-        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        if receive_buffer_bytes:
-            # Must be set before the connection is made, to count for the window.
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(DEADLINE_S)
-        self.socket.connect((host, port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray()
+        super().__init__(host, port, receive_buffer_bytes)
         # Read, but not what was waited for at the time.
         self._events: deque[Event] = deque()
         # Content that is coming in, by channel.
@@ -84,7 +72,7 @@ class Client:
         capabilities: dict[str, bool] | None = None,
         product: str = "test",
     ) -> Client:
-        self.socket.sendall(b"AMQP\x00\x00\x09\x01")
+        self.socket.sendall(PROTOCOL_HEADER)
         self.expect(commands.Connection.Start)
         properties = {"product": product, "capabilities": CAPABILITIES if capabilities is None else capabilities}
         self.send(0, commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}", "en_US"))
@@ -201,7 +189,11 @@ class Client:
 
     def _read_event(self, deadline: float) -> Event:
         while True:
-            channel, received = self._read_frame(deadline)
+            if self.socket.gettimeout() != DEADLINE_S:
+                # A test has given the broker less time to take what it is sent.
+                self.socket.settimeout(DEADLINE_S)
+            arrived = self.next_frame(deadline)
+            channel, received = arrived.channel, arrived.decoded()
             if isinstance(received, (header.ContentHeader, body.ContentBody)):
                 self._partial[channel].append(received)
             elif isinstance(received, WITH_CONTENT):
@@ -219,45 +211,12 @@ class Client:
         del self._partial[channel]
         return Message(channel, method, rest[0].properties, b"".join([part.value for part in rest[1:]]))
 
-    def _read_frame(self, deadline: float) -> tuple[int, Any]:
-        self._fill(7, deadline)
-        size = struct.unpack(">I", self._buffer[3:7])[0] + 8
-        self._fill(size, deadline)
-        raw = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        _, channel, received = frame.unmarshal(raw)
-        return channel, received
-
-    def _fill(self, size: int, deadline: float) -> None:
-        while len(self._buffer) < size:
-            left_s = deadline - time.monotonic()
-            assert left_s > 0, f"the broker said nothing for {DEADLINE_S} s"
-            self.socket.settimeout(left_s)
-            try:
-                data = self.socket.recv(262_144)
-            except TimeoutError:
-                continue
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                raise ConnectionEnded
-            self._buffer += data
-
     # --- the end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Say goodbye, as a good client does."""
         self.call(0, commands.Connection.Close(200, "done", 0, 0), commands.Connection.CloseOk)
         self.drop()
-
-    def drop(self) -> None:
-        """Close the socket without a word."""
-        self.socket.close()
-
-    def reset(self) -> None:
-        """Close the socket as a crashed machine would: with a reset, what is on its way is lost."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
 
 
 def publish_frames(channel: int, key: str, payload: bytes, exchange: str = "", **properties: Any) -> bytes:

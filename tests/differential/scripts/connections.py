@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.frame_socket import HEARTBEAT
+
 from ..session import Session, script
-from ..wire_client import HEARTBEAT
 
 
 @script("connection.close is answered")

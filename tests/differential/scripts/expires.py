@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from tests.frame_socket import DEADLINE_S, Silence
+
 from ..session import Session, script
-from ..wire_client import DEADLINE_S, Channel, Silence
+from ..wire_client import Channel
 
 # Long enough that a queue which is used all the time is never without use for so long.
 TOUCHED_MS = 1_000

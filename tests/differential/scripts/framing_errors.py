@@ -6,8 +6,10 @@ its connection.close.
 
 from __future__ import annotations
 
+from tests.frame_socket import BODY, HEADER, METHOD
+
 from ..session import Session, script
-from ..wire_client import BODY, HEADER, METHOD, Wire
+from ..wire_client import Wire
 from ..wire_values import Raw, content_header, method
 
 

@@ -6,8 +6,10 @@ of that kind share a script, each on a connection of its own.
 
 from __future__ import annotations
 
+from tests.frame_socket import HEADER, METHOD, PROTOCOL_HEADER
+
 from ..session import Session, script
-from ..wire_client import HEADER, METHOD, PROTOCOL_HEADER, Wire
+from ..wire_client import Wire
 from ..wire_values import Typed, field, shortstr
 
 PLAIN = b"\0guest\0guest"
