@@ -450,7 +450,7 @@ class Queue(Availability):
         active = manager.active_at(consumer.priority)
         if active > 1:
             # Several wait: deal singly in turn while few messages are there, in larger packs when there are many.
-            share = len(self.backing) // (active * limits.DEAL_SINGLY_BELOW)
+            share = self.ready_count() // (active * limits.DEAL_SINGLY_BELOW)
             if share < count_max:
                 count_max = share if share > 1 else 1
         try:

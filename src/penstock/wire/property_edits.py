@@ -17,7 +17,7 @@ name only the last one survives an edit, as in `wire/tables`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, final
 
 from penstock.fields import Field, Table
 from penstock.limits import SHORT_STRING_BYTES_MAX
@@ -33,6 +33,7 @@ PERSISTENT: Final = 2
 _CONTENT_TYPE: Final = 0x80
 _CONTENT_ENCODING: Final = 0x40
 _HEADERS: Final = 0x20
+_BEFORE_HEADERS: Final = _CONTENT_TYPE | _CONTENT_ENCODING
 # Type codes of fields that hold others.
 _CONTAINERS: Final = b"FA"
 # Two octets of flags and an empty table.
@@ -45,26 +46,38 @@ def headers_of(envelope: Envelope) -> Table:
 
 
 def header_of(envelope: Envelope, name: str) -> Field | None:
-    """Return one header of a message; None when it has no such header."""
-    raw = envelope.properties
-    span = _find_header(raw, name)
-    if span == NO_FIELD:
-        return None
-    return headers_of(envelope)[name] if raw[span[0]] in _CONTAINERS else decode_field(raw, span)
+    """Return one header of one message. For many messages there is `HeaderReader`."""
+    return HeaderReader(name).read(envelope)
 
 
-def _find_header(raw: bytes, name: str) -> Span:
-    """Return where type code and value of a header are; NO_FIELD when there is none of that name."""
-    try:
-        table_pos = _table_pos(raw)
-        if table_pos == 0:
+@final
+class HeaderReader:
+    """Reads a header of message after message, without decoding the others."""
+
+    __slots__ = ("name", "start_of_field")
+
+    def __init__(self, name: str) -> None:
+        octets = name.encode("utf-8", "surrogateescape")
+        self.name = name
+        # How the header begins in a table; b"" when no header can have that name.
+        self.start_of_field = b"" if len(octets) > SHORT_STRING_BYTES_MAX else b"%c%b" % (len(octets), octets)
+
+    def find(self, raw: bytes) -> Span:
+        """Return where type code and value of the header are in the octets of properties; NO_FIELD without it."""
+        if len(raw) < _HEADERS_BYTES_MIN or not raw[0] & _HEADERS or not self.start_of_field:
             return NO_FIELD
-        encoded = name.encode("utf-8", "surrogateescape")
-        if len(encoded) > SHORT_STRING_BYTES_MAX:
-            return NO_FIELD
-        return find_field(raw, table_pos, len(raw), encoded)
-    except IndexError:
-        raise malformed("the properties of a message") from None
+        try:
+            pos = 2 if raw[0] & _BEFORE_HEADERS == 0 else _table_pos(raw)
+            return find_field(raw, pos, len(raw), self.start_of_field)
+        except IndexError:
+            raise malformed("the properties of a message") from None
+
+    def read(self, envelope: Envelope) -> Field | None:
+        raw = envelope.properties
+        span = self.find(raw)
+        if span[1] == 0:
+            return None
+        return headers_of(envelope)[self.name] if raw[span[0]] in _CONTAINERS else decode_field(raw, span)
 
 
 def _table_pos(raw: bytes) -> int:
@@ -127,20 +140,19 @@ def with_headers(
     return with_properties(envelope, properties, exchange, routing_key)
 
 
-def with_changed_header(envelope: Envelope, name: str, change: Callable[[Field], Field | None]) -> Envelope:
+def with_changed_header(envelope: Envelope, reader: HeaderReader, change: Callable[[Field], Field | None]) -> Envelope:
     """Return the message with another value of a header, if it has that header and `change` returns one for it."""
     raw = envelope.properties
-    span = _find_header(raw, name)
-    if span == NO_FIELD:
+    span = reader.find(raw)
+    if span[1] == 0:
         return envelope
-    field = change(headers_of(envelope)[name] if raw[span[0]] in _CONTAINERS else decode_field(raw, span))
+    field = change(headers_of(envelope)[reader.name] if raw[span[0]] in _CONTAINERS else decode_field(raw, span))
     if field is None:
         return envelope
     start, stop = span
-    octets = name.encode("utf-8", "surrogateescape")
-    if field[0] in "FA" or raw.count(b"%c%b" % (len(octets), octets)) > 1:
+    if field[0] in "FA" or raw.count(reader.start_of_field) > 1:
         headers = headers_of(envelope)
-        headers[name] = field
+        headers[reader.name] = field
         return with_headers(envelope, headers)
     # The value alone is exchanged, and the length of the table.
     value = encode_field(field)
@@ -159,6 +171,6 @@ def with_changed_header(envelope: Envelope, name: str, change: Callable[[Field],
 
 def without_headers(envelope: Envelope, names: Sequence[str]) -> Envelope:
     """Return the message without these headers; the envelope itself when it has none of them."""
-    if not any([_find_header(envelope.properties, name) != NO_FIELD for name in names]):
+    if not any([HeaderReader(name).find(envelope.properties) != NO_FIELD for name in names]):
         return envelope
     return with_headers(envelope, {name: field for name, field in headers_of(envelope).items() if name not in names})

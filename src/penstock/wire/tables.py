@@ -171,14 +171,16 @@ def skip_table(data: bytes, pos: int, end: int, spans: list[Span] | None) -> int
         pos, stop, in_array = start, start + length, size == _ARRAY
 
 
-def find_field(data: bytes, pos: int, end: int, name: bytes) -> Span:
+def find_field(data: bytes, pos: int, end: int, start_of_field: bytes) -> Span:
     """Return where type code and value of a field are, in the table whose length octets are at pos; else NO_FIELD.
 
-    Of two fields with one name it is the last one, as in a decoded table. Nothing is made of the others.
+    The field begins with its name, after an octet that says how long it is. Of two fields with one name it is the last
+    one, as in a decoded table. Nothing is made of the others.
     """
-    stop = _container_end(data, pos, end)
+    stop = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
+    if stop > end:
+        raise errors.syntax_error("table or array is cut short")
     pos += 4
-    start_of_field = b"%c%b" % (len(name), name)
     found = NO_FIELD
     while data.find(start_of_field, pos, stop) >= 0:
         # Maybe within a value: so field by field, up to the next one of that name.

@@ -12,6 +12,8 @@ from penstock import limits
 from penstock.errors import ChannelException
 from penstock.message import Envelope
 from penstock.queues.consumers.node_list import INTERESTED, NOTIFIED
+from penstock.queues.selection.shelf_selection import ShelfSelection
+from penstock.queues.selection.sorted_order import SortedOrder
 
 
 @pytest.fixture
@@ -230,6 +232,16 @@ def test_packs_grow_with_the_backlog_and_leave_enough_for_the_others(
         assert pulled == min(count_max, max(1, share))
         # Each of the others could get as much at once.
         assert pulled == 1 or ready - pulled >= pulled * (consumers - 1)
+
+
+def test_what_is_shelved_counts_for_the_packs_too(house: House) -> None:
+    house.queue.selection = ShelfSelection(house.queue.leaving, house.queue.backing, SortedOrder(lambda envelope: 1))
+    first, second = house.consumer(), house.consumer()
+    house.publish(*(str(number) for number in range(400)))
+    assert len(house.queue.backing) == 0, "all of it is shelved"
+    share = 400 // (2 * limits.DEAL_SINGLY_BELOW)
+    assert len(house.pull(first)) == share
+    assert len(house.pull(second)) == (400 - share) // (2 * limits.DEAL_SINGLY_BELOW)
 
 
 # --- requeue ------------------------------------------------------------------------------------------

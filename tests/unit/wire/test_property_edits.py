@@ -14,6 +14,7 @@ from penstock.message import Envelope
 from penstock.wire.content import read_content
 from penstock.wire.properties import Properties, decode_properties, encode_properties
 from penstock.wire.property_edits import (
+    HeaderReader,
     header_of,
     headers_of,
     with_changed_header,
@@ -131,7 +132,7 @@ def test_properties_can_be_exchanged_as_a_whole() -> None:
 
 def test_a_header_that_is_changed_keeps_its_place() -> None:
     envelope = envelope_of(Properties(headers={"b": ONE, "a": TEXT}))
-    changed = with_changed_header(envelope, "b", lambda field: TWO if field == ONE else None)
+    changed = with_changed_header(envelope, HeaderReader("b"), lambda field: TWO if field == ONE else None)
     assert list(headers_of(changed).items()) == [("b", TWO), ("a", TEXT)]
     assert headers_of(envelope) == {"b": ONE, "a": TEXT}
 
@@ -139,8 +140,8 @@ def test_a_header_that_is_changed_keeps_its_place() -> None:
 def test_a_message_stays_as_it_is_without_the_header_or_without_another_value_for_it() -> None:
     for properties in (Properties(), Properties(headers={"b": ONE})):
         envelope = envelope_of(properties)
-        assert with_changed_header(envelope, "a", lambda field: TWO) is envelope
-        assert with_changed_header(envelope, "b", lambda field: None) is envelope
+        assert with_changed_header(envelope, HeaderReader("a"), lambda field: TWO) is envelope
+        assert with_changed_header(envelope, HeaderReader("b"), lambda field: None) is envelope
 
 
 def test_headers_are_taken_off_and_an_empty_table_stays() -> None:
@@ -199,7 +200,7 @@ def test_a_header_is_not_taken_for_a_value_that_looks_like_one() -> None:
     for headers in ({"b": looks_like_one, "c": nested}, {"b": looks_like_one, "a": ONE, "c": nested}):
         envelope = envelope_of(Properties(headers=headers))
         assert header_of(envelope, "a") == headers.get("a")
-        changed = with_changed_header(envelope, "a", lambda field: TEXT)
+        changed = with_changed_header(envelope, HeaderReader("a"), lambda field: TEXT)
         assert headers_of(changed) == {name: TEXT if name == "a" else field for name, field in headers.items()}
 
 
@@ -207,7 +208,7 @@ def test_of_two_headers_of_one_name_the_last_one_counts_and_stays_alone() -> Non
     fields = b"\x01aI\x00\x00\x00\x01" + b"\x01bt\x01" + b"\x01aI\x00\x00\x00\x02"
     envelope = Envelope("", "q", b"\x20\x00" + len(fields).to_bytes(4, "big") + fields)
     assert header_of(envelope, "a") == ("I", 2)
-    edited = with_changed_header(envelope, "a", lambda field: TEXT)
+    edited = with_changed_header(envelope, HeaderReader("a"), lambda field: TEXT)
     assert edited.properties.count(b"\x01a") == 1
     assert header_of(edited, "a") == TEXT
 
@@ -216,6 +217,8 @@ def test_of_two_headers_of_one_name_the_last_one_counts_and_stays_alone() -> Non
 def test_a_header_that_is_changed_leaves_the_others_as_they_were(envelope: Envelope, field: Field) -> None:
     headers = headers_of(envelope)
     for name, old in headers.items():
-        edited = with_changed_header(envelope, name, lambda found, old=old: field if found == old else None)
+        edited = with_changed_header(
+            envelope, HeaderReader(name), lambda found, old=old: field if found == old else None
+        )
         assert list(headers_of(edited).items()) == list({**headers, name: field}.items())
         check_consistent(edited)

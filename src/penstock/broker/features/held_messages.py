@@ -25,13 +25,21 @@ from penstock.queues.intake.intake import Hold
 from penstock.queues.leaving.dead_letters import Dead, DeadLetterSource
 from penstock.queues.leaving.returns import Counting, Retry
 from penstock.queues.queue import Queue
-from penstock.wire.property_edits import header_of, headers_of, with_changed_header, with_headers, without_headers
+from penstock.wire.property_edits import (
+    HeaderReader,
+    header_of,
+    headers_of,
+    with_changed_header,
+    with_headers,
+    without_headers,
+)
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
 
 DELAY_HEADER: Final = "x-delay"
 NOT_BEFORE_HEADER: Final = "x-not-valid-before"
+DELAYS: Final = HeaderReader(DELAY_HEADER)
 COUNT_HEADER: Final = "x-delivery-count"
 COUNT_OCTETS: Final = COUNT_HEADER.encode()
 DUE_MS_MAX: Final = (1 << 63) - 1
@@ -59,7 +67,7 @@ def delay_due_ms(envelope: Envelope, now_ms: int) -> int:
 
 def delays_of(entries: Sequence[Entry]) -> list[int]:
     """Return for how long each message is to wait, by x-delay; 0 for those that are not."""
-    return [delay_ms_of(header_of(entry[0], DELAY_HEADER)) for entry in entries]
+    return [delay_ms_of(DELAYS.read(entry[0])) for entry in entries]
 
 
 def hold_run(
@@ -78,7 +86,7 @@ def hold_run(
 
 def undelayed(envelope: Envelope) -> Envelope:
     """A message that has waited: its x-delay is negative, as RabbitMQ's plugin has it, and delays it no second time."""
-    return with_changed_header(envelope, DELAY_HEADER, _negated)
+    return with_changed_header(envelope, DELAYS, _negated)
 
 
 def _negated(field: Field) -> Field | None:

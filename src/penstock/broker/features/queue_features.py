@@ -44,7 +44,7 @@ from penstock.queues.selection.order import Order
 from penstock.queues.selection.shelf_selection import ShelfSelection
 from penstock.queues.selection.sorted_order import SortedOrder
 from penstock.selectors.field_values import plain_value
-from penstock.wire.property_edits import header_of
+from penstock.wire.property_edits import HeaderReader
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
@@ -133,17 +133,17 @@ def _set_selection(queue: Queue, features: Features) -> None:
 
 def _order(features: Features) -> Order | None:
     if features.group_header:
-        key = partial(_header_value, features.group_header)
+        key = partial(_header_value, HeaderReader(features.group_header))
         return SharedGroupOrder(key) if features.group_type == "shared" else StandardGroupOrder(key)
     if features.last_value_header:
-        return LastValueOrder(partial(_header_value, features.last_value_header))
+        return LastValueOrder(partial(_header_value, HeaderReader(features.last_value_header)))
     if features.sort_header:
-        return SortedOrder(partial(_header_value, features.sort_header))
+        return SortedOrder(partial(_header_value, HeaderReader(features.sort_header)))
     return FifoOrder() if features.expire_anywhere else None
 
 
-def _header_value(header: str, envelope: Envelope) -> str | int | float | None:
-    field = header_of(envelope, header)
+def _header_value(reader: HeaderReader, envelope: Envelope) -> str | int | float | None:
+    field = reader.read(envelope)
     value = None if field is None else plain_value(field)
     if isinstance(value, str) and len(value) > SHELF_KEY_CHARS_MAX:
         # The key stays in memory when the message does not. Sorted, it still stands where its beginning belongs.

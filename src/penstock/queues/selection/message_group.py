@@ -99,9 +99,11 @@ class GroupHeap:
     def top(self) -> MessageGroup | None:
         """Return the group whose first waiting message comes first; None when no group here has any."""
         entries = self._entries
+        by_serial = self._by_serial
         while entries:
-            group = self._counts(entries[0])
-            if group is None:
+            seq_id, serial = entries[0]
+            group = by_serial.get(serial)
+            if group is None or group.listed is not self or group.listed_seq_id != seq_id:
                 heappop(entries)
                 continue
             first: int | None = group.waiting.first()
