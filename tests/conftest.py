@@ -29,26 +29,35 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 # Files whose tests share a Spark session share a process, too: a session takes a gigabyte, and seconds to start.
 SPARK = "tests/pipeline/"
 SESSION = "spark: SparkSession"
-# Those that start Spark in processes of their own do it one after the other: Spark gives up on what starts too slowly.
-SPARK_PROCESSES = (
-    "tests/pipeline/cluster/",
-    "tests/pipeline/exactly_once/",
-    "tests/pipeline/refine/test_refine_process.py",
-    "tests/pipeline/sink/test_retried_task.py",
-    "tests/pipeline/test_java.py",
-    "tests/pipeline/test_shipping.py",
-    "tests/pipeline/test_warm_worker.py",
-    "tests/cli/test_pipeline_run.py",
-    "tests/cli/test_pipeline_walk.py",
-)
+# Those that start Spark in processes of their own do it in two groups, one after the other in each: Spark
+# gives up on what starts too slowly.
+SPARK_PROCESSES = {
+    "Spark is killed": ("tests/pipeline/exactly_once/", "tests/cli/test_pipeline_run.py"),
+    "Spark in processes": (
+        "tests/pipeline/cluster/",
+        "tests/pipeline/refine/test_refine_process.py",
+        "tests/pipeline/sink/test_retried_task.py",
+        "tests/pipeline/test_java.py",
+        "tests/pipeline/test_shipping.py",
+        "tests/pipeline/test_warm_worker.py",
+        "tests/cli/test_pipeline_walk.py",
+    ),
+}
 # Long searches whose tests share nothing.
-SEARCHES = ("tests/simulation/test_simulation.py", "tests/simulation/features/")
+SEARCHES = (
+    "tests/simulation/test_simulation.py",
+    "tests/simulation/test_faults.py",
+    "tests/simulation/features/",
+    "tests/contract/test_variable_storm.py",
+    "tests/unit/queues/test_shelf_model.py",
+)
 
 
 def group_of(nodeid: str) -> str:
     """Tests of one group run in one process: those of a file, all that use Spark, or a single one."""
-    if nodeid.startswith(SPARK_PROCESSES):
-        return "Spark in processes"
+    for group, beginnings in SPARK_PROCESSES.items():
+        if nodeid.startswith(beginnings):
+            return group
     file = nodeid.partition("::")[0]
     if file.startswith(SPARK) and uses_session(file):
         return SPARK
@@ -70,7 +79,7 @@ class Groups(LoadFileScheduling):
 def place_of(item: pytest.Item) -> int:
     """The groups that take longest come first, so that nobody waits for them in the end; single tests fill the end."""
     group = group_of(item.nodeid)
-    return 0 if group == SPARK else 1 if group == "Spark in processes" else 3 if group == item.nodeid else 2
+    return 0 if group == SPARK else 1 if group in SPARK_PROCESSES else 3 if group == item.nodeid else 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,15 @@ def members(node: ast.ClassDef) -> Iterator[str]:
             yield inner.target.id
 
 
-CLASSES = {
-    node.name: set(members(node))
-    for file in source_files("src/penstock")
-    for node in file.tree.body
-    if isinstance(node, ast.ClassDef)
-}
+@cache
+def classes() -> dict[str, set[str]]:
+    """What each class has. Not when this file is imported: every process of a run does that."""
+    return {
+        node.name: set(members(node))
+        for file in source_files("src/penstock")
+        for node in file.tree.body
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def module_of(parts: list[str]) -> tuple[Path, list[str]] | None:
@@ -98,8 +102,8 @@ def module_of(parts: list[str]) -> tuple[Path, list[str]] | None:
 
 def is_there(name: str) -> bool:
     parts = name.removeprefix("penstock.").split(".")
-    if parts[0] in CLASSES:
-        return len(parts) == 2 and parts[1] in CLASSES[parts[0]]
+    if parts[0] in classes():
+        return len(parts) == 2 and parts[1] in classes()[parts[0]]
     found = module_of(parts)
     if found is None:
         return False
@@ -109,7 +113,7 @@ def is_there(name: str) -> bool:
     top = {node.name for node in ast.parse(path.read_text()).body if hasattr(node, "name")}
     if path.name == "__init__.py" or rest[0] not in top:
         return re.search(rf"\b{rest[0]}\b", path.read_text()) is not None and len(rest) == 1
-    return len(rest) == 1 or rest[1] in CLASSES.get(rest[0], ())
+    return len(rest) == 1 or rest[1] in classes().get(rest[0], ())
 
 
 # Tables in PostgreSQL look the same.

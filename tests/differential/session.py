@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +43,26 @@ def script(name: str) -> Callable[[Callable[[Session], None]], Callable[[Session
     """Register the decorated steps under a sentence."""
 
     def register(steps: Callable[[Session], None]) -> Callable[[Session], None]:
-        assert name not in REGISTRY, f"two scripts are called {name!r}"
-        REGISTRY[name] = Script(name, steps.__module__.rpartition(".")[2], steps)
+        _register(name, steps, steps)
         return steps
 
     return register
+
+
+def table(rows: Mapping[str, tuple[Any, ...]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register the decorated steps once for each row, under its sentence; they get the row behind the session."""
+
+    def register(steps: Callable[..., None]) -> Callable[..., None]:
+        for name, row in rows.items():
+            _register(name, steps, lambda s, row=row: steps(s, *row))
+        return steps
+
+    return register
+
+
+def _register(name: str, home: Callable[..., None], steps: Callable[[Session], None]) -> None:
+    assert name not in REGISTRY, f"two scripts are called {name!r}"
+    REGISTRY[name] = Script(name, home.__module__.rpartition(".")[2], steps)
 
 
 def run(steps: Script, host: str, port: int) -> Transcript:

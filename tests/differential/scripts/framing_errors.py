@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.frame_socket import BODY, HEADER, METHOD
 
-from ..session import Session, script
+from ..session import Session, script, table
 from ..wire_client import Wire
 from ..wire_values import Raw, content_header, method
 
@@ -19,17 +19,54 @@ def opened(s: Session, **options: int) -> Wire:
     return wire
 
 
-@script("a wrong frame end closes the connection")
-def _(s: Session) -> None:
+@table(
+    {
+        "an unknown frame type on channel 0 closes the connection": (5, 0, b"x"),
+        "an empty method frame closes the connection": (METHOD, 1, b""),
+        "a method frame of three bytes closes the connection": (METHOD, 1, b"\x00\x3c\x00"),
+        "an unknown class closes the connection": (METHOD, 1, b"\x00\x63\x00\x0a"),
+        "an unknown method of a known class closes the connection": (METHOD, 1, b"\x00\x32\x00\x63"),
+        "an unknown method on channel 0 closes the connection": (METHOD, 0, b"\x00\x0a\x00\x63"),
+        "an unknown method on a channel that was never opened closes the connection": (METHOD, 7, b"\x00\x63\x00\x0a"),
+        "octets after the arguments close the connection": (METHOD, 1, method("basic.qos") + b"\x00"),
+        "a short string longer than its frame closes the connection": (METHOD, 1, b"\x00\x32\x00\x0a\x00\x00\xffabc"),
+    }
+)
+def closes(s: Session, kind: int, channel: int, payload: bytes) -> None:
+    """Send one frame, and read to the end."""
     wire = opened(s)
-    wire.send_frame(METHOD, 1, method("basic.qos"), end=b"\x00")
+    wire.send_frame(kind, channel, payload)
+    wire.expect_end()
+
+
+@table(
+    {
+        "a wrong frame end closes the connection": (METHOD, 1, method("basic.qos"), b"\x00"),
+        "a wrong frame end on channel 0 closes the connection": (8, 0, b"", b"\xcd"),
+    }
+)
+def closes_after_a_wrong_end(s: Session, kind: int, channel: int, payload: bytes, end: bytes) -> None:
+    """Send one frame with another end."""
+    wire = opened(s)
+    wire.send_frame(kind, channel, payload, end)
     wire.expect(0, "connection.close")
 
 
-@script("a wrong frame end on channel 0 closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(8, 0, b"", end=b"\xcd")
+@table(
+    {
+        "a frame larger than negotiated closes the connection": (b"\x03\x00\x01" + (131_072 + 1).to_bytes(4, "big"),),
+        "a frame larger than a small negotiated size closes the connection": (
+            b"\x01\x00\x01" + (4096 + 1).to_bytes(4, "big"),
+            4096,
+        ),
+        "a frame of four gigabytes is refused at its head": (b"\x03\x00\x01\xff\xff\xff\xff",),
+        "a protocol header on an open connection closes it": (b"AMQP\x00\x00\x09\x01",),
+    }
+)
+def closes_at_the_head(s: Session, data: bytes, frame_max: int = 131_072) -> None:
+    """Send what is no frame, or the head of a frame that is too large."""
+    wire = opened(s, frame_max=frame_max)
+    wire.send_bytes(data)
     wire.expect(0, "connection.close")
 
 
@@ -39,34 +76,6 @@ def _(s: Session) -> None:
         wire = opened(s)
         wire.send_frame(kind, 1, b"x")
         wire.expect_end()
-
-
-@script("an unknown frame type on channel 0 closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(5, 0, b"x")
-    wire.expect_end()
-
-
-@script("a frame larger than negotiated closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_bytes(b"\x03\x00\x01" + (131_072 + 1).to_bytes(4, "big"))
-    wire.expect(0, "connection.close")
-
-
-@script("a frame larger than a small negotiated size closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s, frame_max=4096)
-    wire.send_bytes(b"\x01\x00\x01" + (4096 + 1).to_bytes(4, "big"))
-    wire.expect(0, "connection.close")
-
-
-@script("a frame of four gigabytes is refused at its head")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_bytes(b"\x03\x00\x01\xff\xff\xff\xff")
-    wire.expect(0, "connection.close")
 
 
 @script("a frame of exactly the negotiated size is accepted")
@@ -89,48 +98,6 @@ def _(s: Session) -> None:
     ch.call("basic.get", queue="q", no_ack=True)
 
 
-@script("an empty method frame closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(METHOD, 1, b"")
-    wire.expect_end()
-
-
-@script("a method frame of three bytes closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(METHOD, 1, b"\x00\x3c\x00")
-    wire.expect_end()
-
-
-@script("an unknown class closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(METHOD, 1, b"\x00\x63\x00\x0a")
-    wire.expect_end()
-
-
-@script("an unknown method of a known class closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(METHOD, 1, b"\x00\x32\x00\x63")
-    wire.expect_end()
-
-
-@script("an unknown method on channel 0 closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(METHOD, 0, b"\x00\x0a\x00\x63")
-    wire.expect_end()
-
-
-@script("an unknown method on a channel that was never opened closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(METHOD, 7, b"\x00\x63\x00\x0a")
-    wire.expect_end()
-
-
 @script("arguments cut short close the connection")
 def _(s: Session) -> None:
     for cut in (4, 6, 7, 10):
@@ -139,25 +106,11 @@ def _(s: Session) -> None:
         wire.expect_end()
 
 
-@script("octets after the arguments close the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(METHOD, 1, method("basic.qos") + b"\x00")
-    wire.expect_end()
-
-
 @script("reserved bits are passed over")
 def _(s: Session) -> None:
     wire = opened(s)
     wire.send_frame(METHOD, 1, method("basic.qos")[:-1] + b"\xfe")
     wire.expect(1, "basic.qos-ok")
-
-
-@script("a short string longer than its frame closes the connection")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_frame(METHOD, 1, b"\x00\x32\x00\x0a\x00\x00\xffabc")
-    wire.expect_end()
 
 
 @script("a short string that is not UTF-8 closes the connection")
@@ -211,13 +164,6 @@ def _(s: Session) -> None:
     for byte in data:
         wire.send_bytes(bytes([byte]))
     wire.expect(1, "channel.open-ok")
-
-
-@script("a protocol header on an open connection closes it")
-def _(s: Session) -> None:
-    wire = opened(s)
-    wire.send_bytes(b"AMQP\x00\x00\x09\x01")
-    wire.expect(0, "connection.close")
 
 
 @script("a content on a channel that was never opened closes the connection")
