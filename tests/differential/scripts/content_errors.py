@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ..session import Session, script
-from ..wire_client import BODY, HEADER, METHOD, Channel
+from tests.frame_socket import BODY, HEADER, METHOD
+
+from ..session import Session, script, table
+from ..wire_client import Channel
 from ..wire_values import Raw, content_header, method
 
 
@@ -13,6 +15,59 @@ def publishing(s: Session) -> Channel:
     ch.call("queue.declare", queue="q")
     ch.send("basic.publish", routing_key="q")
     return ch
+
+
+@table(
+    {
+        "a method in place of the header closes the connection": ((METHOD, method("basic.qos")),),
+        "a body in place of the header closes the connection": ((BODY, b"body"),),
+        "a method in place of the body closes the connection": (
+            (HEADER, content_header(4, {})),
+            (METHOD, method("basic.qos")),
+        ),
+        "a second header in place of the body closes the connection": (
+            (HEADER, content_header(4, {})),
+            (HEADER, content_header(4, {})),
+        ),
+        "a method in the middle of the body closes the connection": (
+            (HEADER, content_header(10, {})),
+            (BODY, b"12345"),
+            (METHOD, method("basic.qos")),
+        ),
+        "a header of another class closes the connection": ((HEADER, content_header(4, {}, class_id=50)),),
+        "a header with a weight closes the connection": ((HEADER, content_header(4, {}, weight=1)),),
+        "a body frame after an empty content closes the connection": (
+            (HEADER, content_header(0, {})),
+            (BODY, b""),
+        ),
+        "properties cut short close the connection": (
+            (HEADER, content_header(4, Raw(b"\x80\x00\x05abc"))),
+            (BODY, b"body"),
+        ),
+        "octets after the properties close the connection": (
+            (HEADER, content_header(4, Raw(b"\x80\x00\x01abc"))),
+            (BODY, b"body"),
+        ),
+        "property flags beyond the fourteen close the connection": (
+            (HEADER, content_header(4, Raw(b"\x00\x02\x00\x00"))),
+            (BODY, b"body"),
+        ),
+        "property flags continued in a second word close the connection": (
+            (HEADER, content_header(4, Raw(b"\x00\x01\x00\x00"))),
+            (BODY, b"body"),
+        ),
+        "a malformed header table closes the connection": (
+            (HEADER, content_header(4, Raw(b"\x20\x00\x00\x00\x00\x04\x01aZ\x00"))),
+            (BODY, b"body"),
+        ),
+    }
+)
+def closes(s: Session, *frames: tuple[int, bytes]) -> None:
+    """Send these frames where a content is owed, and read to the end."""
+    ch = publishing(s)
+    for kind, payload in frames:
+        ch.wire.send_frame(kind, 1, payload)
+    ch.wire.expect_end()
 
 
 @script("a body frame without a method closes the connection")
@@ -37,59 +92,6 @@ def _(s: Session) -> None:
     ch.wire.expect_end()
 
 
-@script("a method in place of the header closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(METHOD, 1, method("basic.qos"))
-    ch.wire.expect_end()
-
-
-@script("a body in place of the header closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(BODY, 1, b"body")
-    ch.wire.expect_end()
-
-
-@script("a method in place of the body closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, {}))
-    ch.wire.send_frame(METHOD, 1, method("basic.qos"))
-    ch.wire.expect_end()
-
-
-@script("a second header in place of the body closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, {}))
-    ch.wire.send_frame(HEADER, 1, content_header(4, {}))
-    ch.wire.expect_end()
-
-
-@script("a method in the middle of the body closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(10, {}))
-    ch.wire.send_frame(BODY, 1, b"12345")
-    ch.wire.send_frame(METHOD, 1, method("basic.qos"))
-    ch.wire.expect_end()
-
-
-@script("a header of another class closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, {}, class_id=50))
-    ch.wire.expect_end()
-
-
-@script("a header with a weight closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, {}, weight=1))
-    ch.wire.expect_end()
-
-
 @script("more body than declared is not a message")
 def _(s: Session) -> None:
     ch = publishing(s)
@@ -97,14 +99,6 @@ def _(s: Session) -> None:
     ch.wire.send_frame(BODY, 1, b"12345")
     ch.open = False
     s.count(ch.wire.channel(2), "q")
-
-
-@script("a body frame after an empty content closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(0, {}))
-    ch.wire.send_frame(BODY, 1, b"")
-    ch.wire.expect_end()
 
 
 @script("empty body frames in the middle of a content are passed over")
@@ -144,38 +138,6 @@ def _(s: Session) -> None:
         ch.wire.expect_end()
 
 
-@script("properties cut short close the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, Raw(b"\x80\x00\x05abc")))
-    ch.wire.send_frame(BODY, 1, b"body")
-    ch.wire.expect_end()
-
-
-@script("octets after the properties close the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, Raw(b"\x80\x00\x01abc")))
-    ch.wire.send_frame(BODY, 1, b"body")
-    ch.wire.expect_end()
-
-
-@script("property flags beyond the fourteen close the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, Raw(b"\x00\x02\x00\x00")))
-    ch.wire.send_frame(BODY, 1, b"body")
-    ch.wire.expect_end()
-
-
-@script("property flags continued in a second word close the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, Raw(b"\x00\x01\x00\x00")))
-    ch.wire.send_frame(BODY, 1, b"body")
-    ch.wire.expect_end()
-
-
 @script("a property that is not UTF-8 is passed on")
 def _(s: Session) -> None:
     ch = publishing(s)
@@ -183,14 +145,6 @@ def _(s: Session) -> None:
     ch.wire.send_frame(BODY, 1, b"body")
     s.settle()
     ch.call("basic.get", queue="q", no_ack=True)
-
-
-@script("a malformed header table closes the connection")
-def _(s: Session) -> None:
-    ch = publishing(s)
-    ch.wire.send_frame(HEADER, 1, content_header(4, Raw(b"\x20\x00\x00\x00\x00\x04\x01aZ\x00")))
-    ch.wire.send_frame(BODY, 1, b"body")
-    ch.wire.expect_end()
 
 
 @script("a content sent in pieces of one octet arrives whole")
