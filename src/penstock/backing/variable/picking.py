@@ -51,22 +51,28 @@ def pick(zones: Zones, wanted: list[int]) -> list[MsgStatus]:
         read = Pick()
     _keep_q3(zones, wanted)
     within = Pick()
+    ahead = Pick()
     for zone in (zones.q4, zones.q3, zones.q2, zones.q1):
         if zone:
             _find_in_zone(zones, within, zone, wanted)
     if zones.delta_count:
-        _find_in_delta(zones, within, wanted)
+        _find_in_delta(zones, ahead, wanted)
     # From here on there is nothing to read.
     for status in read.all():
         strays.take_back(range(status.seq_id, status.seq_id + status.count))
     for status in within.all():
         _take_out(zones, status)
+    for status in ahead.all():
+        # Of the delta nothing is known but how many there are.
+        zones.ready_count -= status.count
+        zones.ready_bytes -= status.size_bytes
+        zones.delta_count -= status.count
     zones.closed_up()
-    for status in [*read.damaged, *within.damaged]:
+    for status in [*read.damaged, *within.damaged, *ahead.damaged]:
         zones.lost(status)
-    for status, error in [*read.unread, *within.unread]:
+    for status, error in [*read.unread, *within.unread, *ahead.unread]:
         zones.unreadable(status, error)
-    picked = [*read.found, *within.found]
+    picked = [*read.found, *within.found, *ahead.found]
     picked.sort(key=_seq_id_of)
     return picked
 
@@ -149,11 +155,7 @@ def _take_out(zones: Zones, status: MsgStatus) -> None:
             zones.ram_bytes -= status.ram_bytes()
             _cut(zone, seq_id, status.count)
             return
-    for zone in (zones.q3, zones.q2):
-        if zone and zone[0].seq_id <= seq_id <= zone[-1].last_seq_id():
-            _cut(zone, seq_id, status.count)
-            return
-    zones.delta_count -= status.count
+    _cut(zones.q3 if zones.q3 and seq_id <= zones.q3[-1].last_seq_id() else zones.q2, seq_id, status.count)
 
 
 def _cut(zone: deque[MsgStatus], seq_id: int, count: int) -> None:

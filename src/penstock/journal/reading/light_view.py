@@ -121,15 +121,17 @@ class LightView:
         run = bisect_right(self._starts, entry) - 1
         if run < 0 or entry >= len(self._body_at) - 1:
             return None
-        body = self._span(reader, self._body_at, entry)
+        body = self._between(reader, self._body_at[entry], self._body_at[entry + 1])
         if body is None:
             return None
         word = self._kinds[run]
         if word & 0xFF != PUBLISHED:
             return NO_ENVELOPE, body
         flags = word >> 8 & 0xFF
-        properties = self._span(reader, self._props_at, self._starts[run] if flags & SHARED_PROPS else entry)
-        address = self._address(reader, self._routes[run])
+        described = self._starts[run] if flags & SHARED_PROPS else entry
+        properties = self._between(reader, self._props_at[described], self._props_at[described + 1])
+        route = self._routes[run]
+        address = self._last_address if route == self._last_route else self._address(reader, route)
         if properties is None or address is None:
             return None
         # The priority is what is left of the word, with its sign.
