@@ -44,7 +44,8 @@ test: $(VENV)/spark.stamp ## Run every test, the slow ones too; say at the end w
 
 check: static unit ## What to run before each commit: lint, types, tidy, fast tests (about a minute)
 
-static: lint types generated tidy ## The part of check that runs nothing of the broker
+static: $(VENV)/dev.stamp ## The part of check that runs nothing of the broker
+	@$(MAKE) --no-print-directory -j $(CORES) --output-sync lint types generated tidy
 
 lint: $(VENV)/dev.stamp
 	$(PY) -m ruff check

@@ -83,8 +83,13 @@ def install_schema(url: str) -> None:
 
 
 def new_database(server: EmbeddedPostgres, template: str) -> str:
+    import psycopg
+
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    run_sql(server.url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        # To copy the files takes half of what it takes to write their pages to the log; before 15 there was no choice.
+        way = " STRATEGY FILE_COPY" if connection.info.server_version >= 150_000 else ""
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}{way}".encode())
     return name
 
 

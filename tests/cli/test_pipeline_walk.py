@@ -42,10 +42,10 @@ def test_the_whole_way_from_the_journal_to_the_lake_and_back(serve: Serve, tmp_p
     broker = serve("--port", "0", "--http-port", "0").ready()
     live(broker.port)
     with commands(tmp_path, tmp_path / "commands.log", environment()) as running:
-        walk(running, broker, tmp_path)
+        check_walk(running, broker, tmp_path)
 
 
-def walk(running: Commands, broker: ServeProcess, tmp_path: Path) -> None:
+def check_walk(running: Commands, broker: ServeProcess, tmp_path: Path) -> None:
     def penstock(*arguments: str, code: int = 0) -> Any:
         return running.run("pipeline", *arguments, "--json", code=code)
 

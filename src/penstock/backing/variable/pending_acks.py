@@ -300,6 +300,11 @@ class PendingAcks:
         self._add(part)
 
     def check_invariants(self) -> None:
+        if not self._runs:
+            assert not self._starts and not self._in_ram, "2: a bucket of what is gone"
+            assert self.count == 0 and self._ram_count == 0, "3: pending messages"
+            assert self.size_bytes == 0 and self.ram_bytes == 0, "3: pending bytes"
+            return
         runs = self.runs()
         last = -1
         for run in runs:
