@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..session import Session, script
+from ..session import Session, script, table
 from ..wire_client import Channel
 from ..wire_values import Typed
 from .dead_letters import letters, mourned, rejected
@@ -26,17 +26,33 @@ def pushed(s: Session, ch: Channel, *queues: str) -> None:
         rejected(s, ch, queue)
 
 
+@table(
+    {
+        "the headers of a dead letter are sorted by their names": (
+            {"z": 1, "x-first": 2, "b": 3, "B": 4, "x-e": 5, "x-d": 6, "": 7},
+        ),
+        "a count of another width goes on as it is": (
+            {"x-death": [{"count": Typed("I", 7), "reason": "rejected", "queue": "q"}]},
+        ),
+        "a death without a count is counted anew": ({"x-death": [{"reason": "rejected", "queue": "q", "mine": "x"}]},),
+        "an empty x-death gets its first entry": ({"x-death": []},),
+        "x-death that is a string is replaced": ({"x-death": "nonsense"},),
+        "x-death that is a table is replaced": ({"x-death": {"count": 1}},),
+        "first death headers of the publisher without an x-death": (
+            {"x-first-death-queue": "mine", "x-first-death-reason": 5},
+        ),
+        "an entry that names no queue is kept": ({"x-death": [{"count": Typed("l", 3)}, {}]},),
+        "an entry of x-death whose fields have other types is kept": (
+            {"x-death": [{"count": "many", "reason": 5, "queue": True}]},
+        ),
+    }
+)
 def forwarded(s: Session, headers: dict[str, Any]) -> None:
     """What becomes of a message published with these headers."""
     ch = mourned(s)
     ch.publish("rejected", "q", properties={"headers": headers})
     rejected(s, ch)
     letters(s, ch, 1)
-
-
-@script("the headers of a dead letter are sorted by their names")
-def _(s: Session) -> None:
-    forwarded(s, {"z": 1, "x-first": 2, "b": 3, "B": 4, "x-e": 5, "x-d": 6, "": 7})
 
 
 @script("a message without headers gets them with its death")
@@ -170,40 +186,10 @@ def _(s: Session) -> None:
     forwarded(s, {"x-death": deaths})
 
 
-@script("a count of another width goes on as it is")
-def _(s: Session) -> None:
-    forwarded(s, {"x-death": [{"count": Typed("I", 7), "reason": "rejected", "queue": "q"}]})
-
-
-@script("a death without a count is counted anew")
-def _(s: Session) -> None:
-    forwarded(s, {"x-death": [{"reason": "rejected", "queue": "q", "mine": "x"}]})
-
-
-@script("an empty x-death gets its first entry")
-def _(s: Session) -> None:
-    forwarded(s, {"x-death": []})
-
-
-@script("x-death that is a string is replaced")
-def _(s: Session) -> None:
-    forwarded(s, {"x-death": "nonsense"})
-
-
-@script("x-death that is a table is replaced")
-def _(s: Session) -> None:
-    forwarded(s, {"x-death": {"count": 1}})
-
-
 @script("first death headers of the publisher are kept with an x-death")
 def _(s: Session) -> None:
     death = {"count": Typed("l", 1), "reason": "expired", "queue": "other"}
     forwarded(s, {"x-death": [death], "x-first-death-queue": "mine"})
-
-
-@script("first death headers of the publisher without an x-death")
-def _(s: Session) -> None:
-    forwarded(s, {"x-first-death-queue": "mine", "x-first-death-reason": 5})
 
 
 @script("the time of a counted death is that of the first")
@@ -222,16 +208,6 @@ def _(s: Session) -> None:
         {"count": Typed("l", 9), "reason": "expired", "queue": "other", "exchange": "d"},
     ]
     forwarded(s, {"x-death": deaths})
-
-
-@script("an entry that names no queue is kept")
-def _(s: Session) -> None:
-    forwarded(s, {"x-death": [{"count": Typed("l", 3)}, {}]})
-
-
-@script("an entry of x-death whose fields have other types is kept")
-def _(s: Session) -> None:
-    forwarded(s, {"x-death": [{"count": "many", "reason": 5, "queue": True}]})
 
 
 @script("a counted death does not note the expiration")

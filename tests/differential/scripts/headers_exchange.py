@@ -4,10 +4,78 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..session import Session, script
+from ..session import Session, script, table
 from ..wire_values import Typed
 
 
+@table(
+    {
+        "x-match all wants every header": (
+            {"x-match": "all", "a": 1, "b": "x"},
+            {"a": 1, "b": "x"},
+            {"a": 1},
+            {"a": 1, "b": "y"},
+            {"b": "x", "c": 0, "a": 1},
+            {},
+            None,
+        ),
+        "x-match any wants one header": (
+            {"x-match": "any", "a": 1, "b": "x"},
+            {"a": 1},
+            {"b": "x"},
+            {"a": 2, "b": "y"},
+            {"a": 2, "b": "x"},
+            {},
+            None,
+        ),
+        "without x-match every header is wanted": ({"a": 1, "b": 2}, {"a": 1, "b": 2}, {"a": 1}),
+        "without any argument every message is wanted": ({}, {"a": 1}, {}, None),
+        "x-match any without other arguments wants nothing": ({"x-match": "any"}, {"a": 1}, {}, None),
+        "x-match all without other arguments wants everything": ({"x-match": "all"}, {"a": 1}, {}, None),
+        "x-match all passes over headers named x-": (
+            {"x-match": "all", "a": 1, "x-b": 2},
+            {"a": 1},
+            {"a": 1, "x-b": 3},
+            {"x-b": 2},
+        ),
+        "x-match any passes over headers named x-": ({"x-match": "any", "a": 1, "x-b": 2}, {"a": 1}, {"x-b": 2}),
+        "x-match all-with-x looks at headers named x-": (
+            {"x-match": "all-with-x", "a": 1, "x-b": 2},
+            {"a": 1},
+            {"a": 1, "x-b": 2},
+            {"a": 1, "x-b": 3},
+            {"a": 1, "x-b": 2, "x-match": "no"},
+        ),
+        "x-match any-with-x looks at headers named x-": (
+            {"x-match": "any-with-x", "a": 1, "x-b": 2},
+            {"x-b": 2},
+            {"a": 1},
+            {"x-b": 3},
+        ),
+        "a void argument wants the header to be there whatever it is": (
+            {"x-match": "all", "a": None},
+            {"a": 1},
+            {"a": "text"},
+            {"a": None},
+            {"b": 1},
+        ),
+        "numbers match across their widths and nothing else across types": (
+            {"a": Typed("I", 1)},
+            {"a": Typed("I", 1)},
+            {"a": Typed("l", 1)},
+            {"a": Typed("b", 1)},
+            {"a": True},
+            {"a": "1"},
+            {"a": 1.0},
+        ),
+        "nested tables match in the same order of keys only": (
+            {"t": {"a": 1, "b": 2}},
+            {"t": {"a": 1, "b": 2}},
+            {"t": {"b": 2, "a": 1}},
+            {"t": {"a": 1}},
+        ),
+    }
+)
 def probe(s: Session, arguments: dict[str, Any], *candidates: dict[str, Any] | None) -> None:
     """Bind `q` with the arguments and see which header tables are routed: the others come back."""
     ch = s.channel()
@@ -20,81 +88,6 @@ def probe(s: Session, arguments: dict[str, Any], *candidates: dict[str, Any] | N
     answer = ch.call("basic.get", queue="q", no_ack=True)
     while answer is not None and answer.name == "basic.get-ok":
         answer = ch.call("basic.get", queue="q", no_ack=True)
-
-
-@script("x-match all wants every header")
-def _(s: Session) -> None:
-    probe(
-        s,
-        {"x-match": "all", "a": 1, "b": "x"},
-        {"a": 1, "b": "x"},
-        {"a": 1},
-        {"a": 1, "b": "y"},
-        {"b": "x", "c": 0, "a": 1},
-        {},
-        None,
-    )
-
-
-@script("x-match any wants one header")
-def _(s: Session) -> None:
-    probe(
-        s,
-        {"x-match": "any", "a": 1, "b": "x"},
-        {"a": 1},
-        {"b": "x"},
-        {"a": 2, "b": "y"},
-        {"a": 2, "b": "x"},
-        {},
-        None,
-    )
-
-
-@script("without x-match every header is wanted")
-def _(s: Session) -> None:
-    probe(s, {"a": 1, "b": 2}, {"a": 1, "b": 2}, {"a": 1})
-
-
-@script("without any argument every message is wanted")
-def _(s: Session) -> None:
-    probe(s, {}, {"a": 1}, {}, None)
-
-
-@script("x-match any without other arguments wants nothing")
-def _(s: Session) -> None:
-    probe(s, {"x-match": "any"}, {"a": 1}, {}, None)
-
-
-@script("x-match all without other arguments wants everything")
-def _(s: Session) -> None:
-    probe(s, {"x-match": "all"}, {"a": 1}, {}, None)
-
-
-@script("x-match all passes over headers named x-")
-def _(s: Session) -> None:
-    probe(s, {"x-match": "all", "a": 1, "x-b": 2}, {"a": 1}, {"a": 1, "x-b": 3}, {"x-b": 2})
-
-
-@script("x-match any passes over headers named x-")
-def _(s: Session) -> None:
-    probe(s, {"x-match": "any", "a": 1, "x-b": 2}, {"a": 1}, {"x-b": 2})
-
-
-@script("x-match all-with-x looks at headers named x-")
-def _(s: Session) -> None:
-    probe(
-        s,
-        {"x-match": "all-with-x", "a": 1, "x-b": 2},
-        {"a": 1},
-        {"a": 1, "x-b": 2},
-        {"a": 1, "x-b": 3},
-        {"a": 1, "x-b": 2, "x-match": "no"},
-    )
-
-
-@script("x-match any-with-x looks at headers named x-")
-def _(s: Session) -> None:
-    probe(s, {"x-match": "any-with-x", "a": 1, "x-b": 2}, {"x-b": 2}, {"a": 1}, {"x-b": 3})
 
 
 @script("an unknown x-match is refused")
@@ -125,25 +118,6 @@ def _(s: Session) -> None:
     ch.call("queue.bind", queue="q", exchange="amq.direct", routing_key="k", arguments={"x-match": "some"})
 
 
-@script("a void argument wants the header to be there whatever it is")
-def _(s: Session) -> None:
-    probe(s, {"x-match": "all", "a": None}, {"a": 1}, {"a": "text"}, {"a": None}, {"b": 1})
-
-
-@script("numbers match across their widths and nothing else across types")
-def _(s: Session) -> None:
-    probe(
-        s,
-        {"a": Typed("I", 1)},
-        {"a": Typed("I", 1)},
-        {"a": Typed("l", 1)},
-        {"a": Typed("b", 1)},
-        {"a": True},
-        {"a": "1"},
-        {"a": 1.0},
-    )
-
-
 @script("header values of every type may match")
 def _(s: Session) -> None:
     for number, value in enumerate(
@@ -167,11 +141,6 @@ def _(s: Session) -> None:
         ch.publish("found", "", "amq.match", mandatory=True, properties={"headers": headers})
         s.settle()
         ch.call("basic.get", queue=queue, no_ack=True)
-
-
-@script("nested tables match in the same order of keys only")
-def _(s: Session) -> None:
-    probe(s, {"t": {"a": 1, "b": 2}}, {"t": {"a": 1, "b": 2}}, {"t": {"b": 2, "a": 1}}, {"t": {"a": 1}})
 
 
 @script("a routing key does not matter to a headers exchange and tells bindings apart")
