@@ -122,8 +122,10 @@ DEAL_SINGLY_BELOW: Final = 8
 
 # Messages that have come due and are moved on at once; the next ones follow in the next turn.
 HELD_RELEASES_PER_TURN: Final = 250
-# So long after some were moved on the next ones are: where thousands come due each second, many share one turn.
-HELD_PAUSE_MS: Final = 5
+# After many were moved on the next ones wait, a millisecond for every so many, and at most so long: where thousands
+# come due each second, they share turns.
+HELD_RELEASES_PER_PAUSE_MS: Final = 4
+HELD_PAUSE_MS_MAX: Final = 10
 # After a start, the due times of what is held are read in slices of so many messages, and of about so many bytes.
 HELD_FILL_PER_TURN: Final = 2_000
 HELD_FILL_BYTES_PER_TURN: Final = 16 * 1024 * 1024

@@ -139,7 +139,7 @@ def test_what_an_exclusive_queue_holds_goes_with_its_connection(either: Stage) -
 def test_a_purge_leaves_what_is_held(either: Stage) -> None:
     channel = either.channel()
     declare(channel, "q", x_hold_on_publish=True)
-    send(channel, b"held", in_ms(200))
+    send(channel, b"held", in_ms(1_000))
     publish(channel, "q", b"purged")
     channel.queue_purge("q")
     assert drain_until(channel, "q", 1) == [b"held"]

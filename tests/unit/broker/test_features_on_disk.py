@@ -160,3 +160,21 @@ def test_messages_held_together_are_due_each_at_its_own_time_before_and_after_a_
     delaying.pass_ms(35)
     assert delaying.bodies() == ["1", "3", "2", "0", "5"]
     delaying.check()
+
+
+def test_a_run_that_came_due_is_at_one_place_after_a_crash_and_marked_when_it_is_moved_again(delaying: House) -> None:
+    hold(delaying, 10, 10, 10, 10)
+    delaying.end_turn()
+    delaying.pass_ms(10)
+    assert len(delaying.vhost.queues["q"].backing) == 4
+    # Before the batch of the journal was written.
+    delaying.crash()
+    assert len(delaying.vhost.queues["q"].backing) == 0
+    assert len(delaying.vhost.holding_queue("later").backing) == 4
+    delaying.pass_ms(10)
+    delaying.end_turn()
+    assert len(delaying.vhost.holding_queue("later").backing) == 0
+    run = delaying.vhost.queues["q"].get(False)
+    assert run is not None
+    assert run.redelivered
+    delaying.check()

@@ -228,9 +228,26 @@ def test_what_could_not_be_moved_waits_under_its_own_due_time(house: HeldHouse) 
     house.host.refuses = True
     assert house.expire_at(2_000) == []
     assert len(house.held._timetable) == 3
-    assert house.held.next_expiry_ms() == 2_000 + limits.HELD_PAUSE_MS
+    assert house.held.next_expiry_ms() == 2_001
     house.host.refuses = False
     assert house.expire_at(2_001) == [1, 0]
+
+
+@pytest.mark.parametrize(("due", "pause_ms"), [(1, 1), (4, 2), (12, 4), (400, limits.HELD_PAUSE_MS_MAX)])
+def test_after_many_were_released_the_next_wait_for_company(due: int, pause_ms: int) -> None:
+    house = HeldHouse()
+    house.publish(*[2_000] * due, 2_001)
+    assert len(house.expire_at(2_000)) == due
+    house.host.clock = ManualClock(2_000)
+    assert house.held.next_expiry_ms() == 2_000 + pause_ms
+
+
+def test_what_one_turn_could_not_release_does_not_wait() -> None:
+    house = HeldHouse(releases=40)
+    house.publish(*[2_000] * 50)
+    assert len(house.expire_at(2_000)) == 40
+    house.host.clock = ManualClock(2_000)
+    assert house.held.next_expiry_ms() == 2_001
 
 
 def test_what_is_returned_twice_waits_once(house: HeldHouse) -> None:

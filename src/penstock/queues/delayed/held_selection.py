@@ -17,8 +17,8 @@ Invariants
      `expire`.
   4. One call reads at most HELD_FILL_PER_TURN messages, and not much more than HELD_FILL_BYTES_PER_TURN.
   5. `next_expiry_ms` never asks for the millisecond in which `expire` was called last, and after a release for none of
-     the next HELD_PAUSE_MS, unless more was due than one turn may move: a schedule that runs whatever is due up to now
-     comes to an end, and the broker reads sockets between two slices.
+     the next milliseconds, the more the more it moved, unless more was due than one turn may move: a schedule that runs
+     whatever is due up to now comes to an end, and the broker reads sockets between two slices.
   6. An OSError of the backing leaves all of this true, and what could not be taken is due again.
 
 A crash leaves held messages ready in the backing with their due times; they are noted anew.
@@ -148,7 +148,8 @@ class HeldSelection(Selection):
         due = self._timetable.due(now_ms, self._releases_per_turn)
         if due:
             if len(due) < self._releases_per_turn:
-                self._pause_ms = limits.HELD_PAUSE_MS
+                wait_ms = 1 + len(due) // limits.HELD_RELEASES_PER_PAUSE_MS
+                self._pause_ms = min(wait_ms, limits.HELD_PAUSE_MS_MAX)
             taken = self._backing.fetch_at(due, THE_QUEUE)
             # Not before they are taken: an error of the disk leaves them on it.
             self._timetable.pop_due(now_ms, len(due))
