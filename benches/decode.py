@@ -28,7 +28,7 @@ from penstock.journal.format.rows import ACKED, DELIVERED
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
-from penstock.message import FRAME_END, Envelope
+from penstock.message import FRAME_END, Envelope, Incoming, unlike
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import LogRange, plan
 from penstock.pipeline.decode.request import Request
@@ -80,9 +80,9 @@ def write_journal(folder: Path, events: int, batch: int, lives: bool, own_proper
         run = bodies[at : at + batch]
         key = f"orders.europe.{queue:06}"
         if own_properties:
-            journal.publish_entries(queue, seq, [(_own(key, seq + i), body, None) for i, body in enumerate(run)])
+            journal.publish(queue, seq, unlike([(_own(key, seq + i), body, None) for i, body in enumerate(run)]), -1)
         else:
-            journal.publish(queue, seq, Envelope("orders", key, shared, True), run, -1)
+            journal.publish(queue, seq, Incoming(Envelope("orders", key, shared, True), run), -1)
         if lives:
             size = sum(map(len, run)) - batch
             journal.settle(DELIVERED, queue, seq, batch, size, consumer)

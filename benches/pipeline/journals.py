@@ -17,7 +17,7 @@ from penstock.journal.format import rows
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import SyncDone, Syncer
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.store.retention.reader_cursors import make_log_id
 
 QUEUES: Final = 10
@@ -91,7 +91,7 @@ def make_journal(
             for _ in range(count):
                 at = chance.randrange(len(noise) - BODY_BYTES_MAX)
                 bodies.append(noise[at : at + chance.randint(BODY_BYTES_MIN, BODY_BYTES_MAX)] + b"\xce")
-            journal.publish(queue + 1, done[queue], envelopes[queue], bodies, -1)
+            journal.publish(queue + 1, done[queue], Incoming(envelopes[queue], bodies), -1)
             if lives:
                 published.append((queue, done[queue], count, sum(map(len, bodies)) - count))
             done[queue] += count

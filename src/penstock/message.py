@@ -19,6 +19,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final, final
 
 from penstock.limits import SMALL_PROPERTIES_BYTES
@@ -166,6 +167,114 @@ class Run:
         self.entries = entries
         # True for every message of the run, or for none.
         self.redelivered = redelivered
+
+
+@final
+class Incoming:
+    """Messages that were published together, on their way into queues: with one envelope, or each with its own.
+
+    It is never changed: queues and the journal share it. Sizes are counted once, however many queues get it.
+    """
+
+    __slots__ = (
+        "_largest_bytes",
+        "_persistent_count",
+        "bodies",
+        "count",
+        "entries",
+        "envelope",
+        "heavy_bytes",
+        "is_timed",
+        "size_bytes",
+        "size_each",
+    )
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        bodies: Sequence[bytes],
+        size_each: int = -1,
+        entries: Sequence[Entry] | None = None,
+        is_timed: bool = False,
+    ) -> None:
+        """`size_each` is the payload of each if the caller knows that it is the same; the rest is for `unlike`."""
+        # That of all messages, or of the first.
+        self.envelope = envelope
+        # Not empty.
+        self.bodies = bodies
+        # Set where each message has its own envelope.
+        self.entries = entries
+        # Whether these have props already.
+        self.is_timed = is_timed
+        count = len(bodies)
+        self.count = count
+        if count == 1:
+            size_each = len(bodies[0]) - 1
+        if size_each >= 0:
+            self.size_bytes = size_each * count
+        else:
+            sizes = list(map(len, bodies))
+            self.size_bytes = sum(sizes) - count
+            if min(sizes) == max(sizes):
+                size_each = sizes[0] - 1
+        # The payload of each; -1 when they differ.
+        self.size_each = size_each
+        if entries is not None:
+            self.heavy_bytes = large_properties_bytes(entries)
+        elif len(envelope.properties) > SMALL_PROPERTIES_BYTES:
+            self.heavy_bytes = len(envelope.properties) * count
+        else:
+            self.heavy_bytes = 0
+        self._largest_bytes = -1
+        self._persistent_count = -1
+
+    def largest_bytes(self) -> int:
+        """Return the size of the largest message, with all that describes it."""
+        if self._largest_bytes < 0:
+            if self.entries is None:
+                largest = self.size_each if self.size_each >= 0 else max(list(map(len, self.bodies))) - 1
+                self._largest_bytes = largest + len(self.envelope.properties) + len(self.envelope.address)
+            else:
+                self._largest_bytes = max(
+                    [len(body) + len(own.properties) + len(own.address) - 1 for own, body, _ in self.entries]
+                )
+        return self._largest_bytes
+
+    def persistent_count(self) -> int:
+        """Return how many of them are persistent."""
+        if self._persistent_count < 0:
+            if self.entries is None:
+                self._persistent_count = self.count if self.envelope.persistent else 0
+            else:
+                self._persistent_count = sum([1 for own, _, _ in self.entries if own.persistent])
+        return self._persistent_count
+
+    def expiration_ms(self) -> int:
+        """Return the expiration of all of them; those with envelopes of their own have none."""
+        return self.envelope.expiration_ms if self.entries is None else -1
+
+    def entries_with(self, props: MessageProps | None) -> list[Entry]:
+        """Return the messages as a queue keeps them, in a list of its own."""
+        if self.entries is None:
+            if self.count == 1:
+                return [(self.envelope, self.bodies[0], props)]
+            return list(zip(repeat(self.envelope), self.bodies, repeat(props), strict=False))
+        if props is None or props.expiry_ms < 0:
+            return list(self.entries)
+        return [(own, body, props) for own, body, _ in self.entries]
+
+    def singly(self) -> list[Incoming]:
+        """Return the messages one by one."""
+        if self.count == 1:
+            return [self]
+        if self.entries is None:
+            return [Incoming(self.envelope, [body]) for body in self.bodies]
+        return [Incoming(own, [body]) for own, body, _ in self.entries]
+
+
+def unlike(entries: Sequence[Entry], is_timed: bool = False) -> Incoming:
+    """Return messages that each have an envelope of their own; with `is_timed` an expiry of their own, too."""
+    return Incoming(entries[0][0], [entry[1] for entry in entries], -1, entries, is_timed)
 
 
 def body_bytes(body: bytes) -> bytes:

@@ -17,7 +17,7 @@ import pytest
 from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_NONE, BackingQueue, BackingQueues, BackingWork
 from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, body_bytes
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, Run, body_bytes
 from tests.contract.postgres_backings import lose_power as end_sessions
 from tests.contract.postgres_backings import postgres, tiny_postgres
 from tests.contract.variable_backings import lose_power, tiny_variable, variable
@@ -147,7 +147,7 @@ class OpenBacking:
 
     def publish(self, *payloads: bytes, props: MessageProps | None = None, delivered: int = NOT_DELIVERED) -> int:
         """Publish one run."""
-        return self.queue.publish(self.envelope(), stored(payloads), props, delivered)
+        return self.queue.publish(Incoming(self.envelope(), stored(payloads)), props, delivered)
 
     def publish_expiring(self, *expiries_ms: int) -> None:
         """One message for each, its expiry as its payload; -1 publishes a message without props."""

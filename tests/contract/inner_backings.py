@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.backing.backing_queue import (
+    NOT_DELIVERED,
     TIMEOUT_NONE,
     TIMEOUT_TIMED,
     AsyncCallback,
@@ -12,7 +13,7 @@ from penstock.backing.backing_queue import (
     Recovery,
 )
 from penstock.backing.volatile import VolatileBackingQueue, VolatileBackingQueues
-from penstock.message import ConfirmToken, Entry
+from penstock.message import ConfirmToken, Incoming, MessageProps, unlike
 
 
 class NotingQueue(VolatileBackingQueue):
@@ -26,11 +27,11 @@ class NotingQueue(VolatileBackingQueue):
         self.hints: list[tuple[str, float]] = []
         self.duration_s = 0.0
         self.terminated = False
-        self.last_entries: Sequence[Entry] = []
+        self.last_incoming: Incoming | None = None
 
-    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
-        self.last_entries = entries
-        return super().publish_entries(entries, confirm)
+    def publish(self, incoming: Incoming, props: MessageProps | None, delivered: int = NOT_DELIVERED) -> int:
+        self.last_incoming = incoming
+        return super().publish(incoming, props, delivered)
 
     def drain_confirmed(self) -> list[ConfirmToken]:
         return super().drain_confirmed() if self.is_safe else []
@@ -86,7 +87,7 @@ class NotingQueues(VolatileBackingQueues):
         if recovery is not None and queue_id in self.left:
             entries = []
             self.left[queue_id].fold(lambda _, entry, pending: entries.append(entry) or True)  # type: ignore[func-returns-value]
-            opened.publish_entries(entries, None)
+            opened.publish(unlike(entries), None)
         return opened
 
     def delete_crashed(self, queue_id: str) -> None:

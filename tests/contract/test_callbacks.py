@@ -18,7 +18,7 @@ from penstock.backing.priority.priority_queue import PriorityBackingQueue
 from penstock.backing.variable.variable import VariableBackingQueue
 from penstock.broker.vhost.callbacks import AsyncCallbackTo, run_now
 from penstock.clock import ManualClock
-from penstock.message import ConfirmToken, Envelope, MessageProps
+from penstock.message import ConfirmToken, Envelope, Incoming, MessageProps
 from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
@@ -100,7 +100,7 @@ def test_a_broker_drops_answers_for_a_queue_that_has_ended() -> None:
     house = VariableHouse()
     queue = broker_queue(house, "q")
     token = Token()
-    queue.publish(Envelope("", "q", b"", True), [b"a\xce"], token)
+    queue.publish(Incoming(Envelope("", "q", b"", True), [b"a\xce"]), token)
     queue.terminate()
     house.node.journal.commit(urgent=True)
     assert token.outcomes == []
@@ -139,7 +139,7 @@ def test_handles_are_closed_by_their_owner_in_its_own_time_and_by_nobody_else() 
     house = VariableHouse(plain_options(handles_max=1))
     other = house.open_queue("77")
     for queue in (house.queue, other):
-        queue.publish(house.envelope(False), [b"a\xce"], None)
+        queue.publish(Incoming(house.envelope(False), [b"a\xce"]), None)
         queue.paging.push_alphas(1)
         queue.homes.store.flush()
     handles = house.node.handles
@@ -159,7 +159,7 @@ def test_a_handle_that_is_asked_back_after_the_deletion_of_its_queue_harms_nobod
     house = VariableHouse(plain_options(handles_max=1))
     other = house.open_queue("77")
     for queue in (other, house.queue):
-        queue.publish(house.envelope(False), [b"a\xce"], None)
+        queue.publish(Incoming(house.envelope(False), [b"a\xce"]), None)
         queue.paging.push_alphas(1)
         queue.homes.store.flush()
     late = house.callbacks
@@ -185,7 +185,7 @@ class Levels:
 
     def publish(self, priority: int, token: ConfirmToken) -> int:
         envelope = Envelope("", "key", b"", persistent=True, priority=priority)
-        return self.queue.publish(envelope, [b"%d\xce" % priority], MessageProps(confirm=token))
+        return self.queue.publish(Incoming(envelope, [b"%d\xce" % priority]), MessageProps(confirm=token))
 
 
 def test_a_callback_of_a_level_reaches_that_level_under_the_name_of_the_proxy() -> None:
@@ -233,12 +233,12 @@ def test_work_that_fails_costs_its_queue_and_nacks_what_it_owes_and_the_messages
     house = VariableHouse()
     broken, other = queue_over(house.queue), broker_queue(house, "0a")
     safe, owed, others = Token(), Token(), Token()
-    broken.publish(Envelope("", "q", b"", True), [b"safe\xce"], safe)
+    broken.publish(Incoming(Envelope("", "q", b"", True), [b"safe\xce"]), safe)
     house.node.journal.commit(urgent=True)
     house.run_callbacks()
     broken.settle_confirms()
-    broken.publish(Envelope("", "q", b"", True), [b"owed\xce"], owed)
-    other.publish(Envelope("", "q", b"", True), [b"x\xce"], others)
+    broken.publish(Incoming(Envelope("", "q", b"", True), [b"owed\xce"]), owed)
+    other.publish(Incoming(Envelope("", "q", b"", True), [b"x\xce"]), others)
 
     def fail(backing: BackingQueue) -> None:
         raise RuntimeError("a bug")
@@ -258,7 +258,7 @@ def test_what_a_callback_makes_safe_is_told_before_anything_else_happens() -> No
     house = VariableHouse()
     queue = broker_queue(house, "b1")
     token = Token()
-    queue.publish(Envelope("", "q", b"", True), [b"x\xce"], token)
+    queue.publish(Incoming(Envelope("", "q", b"", True), [b"x\xce"]), token)
     assert token.outcomes == []
     house.node.journal.commit(urgent=True)
     assert token.outcomes == ["ack"]

@@ -6,7 +6,7 @@ import math
 import threading
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, TIMEOUT_NONE, TIMEOUT_TIMED, BackingQueue
-from penstock.message import ConfirmToken, MessageProps
+from penstock.message import ConfirmToken, Incoming, MessageProps
 from tests.contract.backings import QUEUE_ID, OpenBacking, stored
 from tests.contract.model import GONE, PENDING, READY, BackingModel
 
@@ -46,7 +46,7 @@ def test_work_is_done_in_the_order_in_which_one_thread_handed_it_over(backing: O
 
 
 def test_work_can_use_the_backing_it_is_given(backing: OpenBacking, bq: BackingQueue) -> None:
-    bq.invoke(bq.KIND, lambda inner: inner.publish(backing.envelope(), stored([b"a"]), None) and None)
+    bq.invoke(bq.KIND, lambda inner: inner.publish(Incoming(backing.envelope(), stored([b"a"])), None) and None)
     assert [payload for _, payload in backing.ready()] == [b"a"]
 
 
@@ -95,7 +95,7 @@ def test_queues_of_one_vhost_share_no_messages(backing: OpenBacking, bq: Backing
     backing.take(1)
     assert (other.depth(), other.fetch(1, 1, True)) == (0, None)
     assert other.ack([first]) == 0
-    other.publish(backing.envelope(), stored([b"other"]), None)
+    other.publish(Incoming(backing.envelope(), stored([b"other"])), None)
     other.purge()
     assert backing.pending() == [(first, b"a")]
     assert backing.ready() == [(first + 1, b"b")]
@@ -108,7 +108,7 @@ def fill(backing: OpenBacking) -> BackingModel:
     model = BackingModel(backing.spec.keeps_transient)
     bodies = stored([b"a", b"b", b"c", b"d"])
     envelope, props = backing.envelope(), MessageProps(confirm=ConfirmToken(1))
-    first = backing.queue.publish(envelope, bodies, props)
+    first = backing.queue.publish(Incoming(envelope, bodies), props)
     model.publish(first, envelope, bodies, props, READY, seen=False)
     backing.take(4)
     model.take(model.in_state(READY), ack_required=True)
@@ -116,7 +116,9 @@ def fill(backing: OpenBacking) -> BackingModel:
         model.confirm(backing.settle())
         backing.persistent = persistent
         envelope, props = backing.envelope(), MessageProps(60_000, ConfirmToken(1))
-        model.publish(backing.queue.publish(envelope, bodies, props), envelope, bodies, props, READY, seen=False)
+        model.publish(
+            backing.queue.publish(Incoming(envelope, bodies), props), envelope, bodies, props, READY, seen=False
+        )
         backing.take(3)
         model.take(model.in_state(READY)[:3], ack_required=True)
         newest = [held.seq_id for held in model.in_state(PENDING)][-2:]
@@ -135,7 +137,7 @@ def check_recovered(backing: OpenBacking, model: BackingModel, clean: bool) -> N
         run = backing.queue.fetch(10, 1_000, True)
         model.take(model.check_run(run, model.in_state(READY), 10, 1_000), ack_required=True)
     envelope, bodies = backing.envelope(), stored([b"new"])
-    model.publish(backing.queue.publish(envelope, bodies, None), envelope, bodies, None, READY, seen=False)
+    model.publish(backing.queue.publish(Incoming(envelope, bodies), None), envelope, bodies, None, READY, seen=False)
 
 
 def test_a_clean_restart_brings_back_what_is_persistent(backing: OpenBacking) -> None:

@@ -17,7 +17,7 @@ from penstock.backing.postgres.link import Looked, PgQueueLink, PgUnavailable, P
 from penstock.backing.postgres.reserved import IDLE_S, LAST_S, PgReserved
 from penstock.broker.features.postgres_facts import WirePropertyFacts
 from penstock.clock import ManualClock
-from penstock.message import Envelope, body_bytes
+from penstock.message import Envelope, Incoming, body_bytes
 from tests.contract.backings import BACKINGS, MANY, OpenBacking
 from tests.contract.model import content
 from tests.contract.postgres_backings import server_url
@@ -106,7 +106,7 @@ PERSISTENT = b"\x10\x00\x02"
     ids=["plain", "not UTF-8", "NUL", "other facts", "expiration"],
 )
 def test_any_envelope_comes_back_as_it_was(backing: OpenBacking, envelope: Envelope) -> None:
-    backing.queue.publish(envelope, [b"body\xce"], None)
+    backing.queue.publish(Incoming(envelope, [b"body\xce"]), None)
     run = backing.queue.fetch(1, MANY, True)
     assert run is not None
     assert content(run.entries[0]) == content((envelope, b"body\xce", None))
@@ -116,7 +116,7 @@ def test_any_envelope_comes_back_as_it_was(backing: OpenBacking, envelope: Envel
 def test_what_needs_no_other_form_has_its_properties_as_on_the_wire(
     backing: OpenBacking, sql: psycopg.Connection[Any]
 ) -> None:
-    first = backing.queue.publish(Envelope("x", "key", PERSISTENT, persistent=True), [b"body\xce"], None)
+    first = backing.queue.publish(Incoming(Envelope("x", "key", PERSISTENT, persistent=True), [b"body\xce"]), None)
     row = sql.execute(
         "SELECT exchange, routing_key, properties, payload FROM penstock.messages WHERE id = %s", (first,)
     ).fetchone()

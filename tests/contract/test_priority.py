@@ -12,7 +12,7 @@ import pytest
 from penstock.backing.backing_queue import TIMEOUT_NONE, TIMEOUT_TIMED, AsyncCallback, BackingQueue, BackingWork
 from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.priority.priority_queue import PriorityBackingQueue
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, body_bytes
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, body_bytes, unlike
 from tests.contract.backings import MANY, expired_at, listed, stored
 from tests.contract.inner_backings import NotingQueue, NotingQueues
 
@@ -32,7 +32,7 @@ class House:
         self.handed_over.append((kind, work))
 
     def publish(self, priority: int, *payloads: bytes, props: MessageProps | None = None) -> int:
-        return self.bq.publish(envelope(priority), stored(payloads), props)
+        return self.bq.publish(Incoming(envelope(priority), stored(payloads)), props)
 
     def level(self, level: int) -> NotingQueue:
         return self.inner.opened[f"0f-{level:03d}"]
@@ -84,7 +84,7 @@ def test_a_priority_above_the_maximum_counts_as_the_maximum(house: House) -> Non
 
 
 def test_a_message_without_a_priority_stands_in_level_0(house: House) -> None:
-    house.bq.publish(Envelope("", "key", b""), stored([b"plain"]), None)
+    house.bq.publish(Incoming(Envelope("", "key", b""), stored([b"plain"])), None)
     house.publish(1, b"one")
     assert payloads(fetch_all(house.bq)) == [b"one", b"plain"]
 
@@ -134,13 +134,13 @@ def test_seq_ids_of_the_lowest_of_256_levels_are_positive_64_bit_numbers() -> No
 def test_levels_are_opened_by_the_first_message_that_goes_there() -> None:
     house = House(max_priority=255)
     assert house.bq.fetch(1, MANY, True) is None
-    house.bq.discard(envelope(9), stored([b"x"]), None)
+    house.bq.discard(Incoming(envelope(9), stored([b"x"])))
     assert (house.bq.ack([0, 1 << 50]), house.bq.depth(), house.bq.purge()) == (0, 0, 0)
     house.bq.check_invariants()
     assert house.inner.opened == {}
     house.publish(7, b"a")
     house.publish(7, b"b")
-    house.bq.publish_entries([entry(9, b"c"), entry(9, b"d")], None)
+    house.bq.publish(unlike([entry(9, b"c"), entry(9, b"d")]), None)
     fetch_all(house.bq)
     house.publish(3, b"e")
     assert list(house.inner.opened) == ["0f-007", "0f-009", "0f-003"]
@@ -226,7 +226,7 @@ def test_ackfold_keeps_the_order_given_across_levels(house: House) -> None:
 
 def test_messages_of_mixed_priorities_go_to_their_levels_in_order(house: House) -> None:
     mixed = [(1, b"1a"), (3, b"3a"), (1, b"1b"), (9, b"9a"), (3, b"3b"), (1, b"1c")]
-    first = house.bq.publish_entries([entry(*one) for one in mixed], None)
+    first = house.bq.publish(unlike([entry(*one) for one in mixed]), None)
     fetched = fetch_all(house.bq)
     assert payloads(fetched) == [b"9a", b"3a", b"3b", b"1a", b"1b", b"1c"]
     assert first == fetched[3][0]
@@ -237,7 +237,9 @@ def test_a_token_for_several_levels_comes_once_when_the_last_level_is_safe(house
     for level in (1, 2, 3):
         house.publish(level, b"opens the level")
         house.level(level).is_safe = False
-    house.bq.publish_entries([entry(1, b"a"), entry(2, b"b"), entry(3, b"c"), entry(2, b"d")], token)
+    house.bq.publish(
+        unlike([entry(1, b"a"), entry(2, b"b"), entry(3, b"c"), entry(2, b"d")]), MessageProps(confirm=token)
+    )
     assert (house.bq.drain_confirmed(), house.bq.needs_timeout()) == ([], TIMEOUT_TIMED)
     house.level(2).is_safe = True
     assert house.bq.drain_confirmed() == []
@@ -252,7 +254,7 @@ def test_a_token_for_several_levels_comes_once_when_the_last_level_is_safe(house
 def test_a_token_for_one_level_is_handed_on_as_it_is(house: House) -> None:
     tokens = [ConfirmToken(1) for _ in range(3)]
     house.publish(1, b"a", props=MessageProps(confirm=tokens[0]))
-    house.bq.publish_entries([entry(2, b"b"), entry(2, b"c")], tokens[1])
+    house.bq.publish(unlike([entry(2, b"b"), entry(2, b"c")]), MessageProps(confirm=tokens[1]))
     house.publish(3, b"d", props=MessageProps(confirm=tokens[2]))
     assert sorted(map(id, house.bq.drain_confirmed())) == sorted(map(id, tokens))
     assert house.bq.drain_confirmed() == []
@@ -276,7 +278,7 @@ def test_a_token_that_one_level_refuses_is_refused_once_and_never_confirmed(hous
     for level in (1, 2, 3):
         house.publish(level, b"opens the level")
         house.level(level).is_safe = False
-    house.bq.publish_entries([entry(1, b"a"), entry(2, b"b"), entry(3, b"c")], token)
+    house.bq.publish(unlike([entry(1, b"a"), entry(2, b"b"), entry(3, b"c")]), MessageProps(confirm=token))
     house.level(1).is_safe = True
     assert house.bq.drain_confirmed() == []
     house.level(2).refuse_all()
@@ -290,7 +292,7 @@ def test_a_token_that_two_levels_refuse_is_refused_once(house: House) -> None:
     for level in (1, 2):
         house.publish(level, b"opens the level")
         house.level(level).is_safe = False
-    house.bq.publish_entries([entry(1, b"a"), entry(2, b"b")], token)
+    house.bq.publish(unlike([entry(1, b"a"), entry(2, b"b")]), MessageProps(confirm=token))
     for level in (1, 2):
         house.level(level).refuse_all()
     assert token.refusals == 1
@@ -299,9 +301,9 @@ def test_a_token_that_two_levels_refuse_is_refused_once(house: House) -> None:
 
 def test_a_list_for_one_level_is_handed_on_itself(house: House) -> None:
     """The inner backing may know it again in the next queue of a fan-out, and store it once."""
-    entries = [entry(1, b"a"), entry(1, b"b")]
-    house.bq.publish_entries(entries, None)
-    assert house.level(1).last_entries is entries
+    incoming = unlike([entry(1, b"a"), entry(1, b"b")])
+    house.bq.publish(incoming, None)
+    assert house.level(1).last_incoming is incoming
 
 
 # --- the head ---------------------------------------------------------------------------------------
@@ -466,7 +468,7 @@ def test_the_levels_that_exist_are_opened_again(house: House, clean: bool, known
         recovery = inner.recoveries[name]
         assert recovery is not None
         assert recovery.clean == clean
-    bq.publish(envelope(4), stored([b"new"]), None)
+    bq.publish(Incoming(envelope(4), stored([b"new"])), None)
     assert payloads(fetch_all(bq)) == [b"new", b"high", b"low"]
 
 

@@ -1,11 +1,11 @@
-"""publish, publish_entries, discard."""
+"""publish, discard."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, unlike
 from tests.contract.backings import MANY, OpenBacking, stored
 from tests.contract.model import content
 
@@ -38,7 +38,7 @@ def test_a_message_comes_back_as_it_was_published(backing: OpenBacking, bq: Back
     envelope = Envelope(
         "exchange ü", "key.ö", b"\x90\x00\x01a\x02", persistent=backing.persistent, expiration_ms=60_000
     )
-    bq.publish(envelope, [b"payload \x00\xce\xff\xce"], MessageProps(1_700_000_000_000))
+    bq.publish(Incoming(envelope, [b"payload \x00\xce\xff\xce"]), MessageProps(1_700_000_000_000))
     run = bq.fetch(1, MANY, True)
     assert run is not None
     assert content(run.entries[0]) == content((envelope, b"payload \x00\xce\xff\xce", MessageProps(1_700_000_000_000)))
@@ -47,13 +47,13 @@ def test_a_message_comes_back_as_it_was_published(backing: OpenBacking, bq: Back
 
 def test_messages_of_one_run_share_one_envelope_and_runs_keep_their_own(backing: OpenBacking, bq: BackingQueue) -> None:
     for key in ("one", "two"):
-        bq.publish(Envelope("", key, b"\x00\x00", persistent=backing.persistent), stored([b"a", b"b"]), None)
+        bq.publish(Incoming(Envelope("", key, b"\x00\x00", persistent=backing.persistent), stored([b"a", b"b"])), None)
     assert [entry[0].routing_key for _, entry, _ in backing.folded()] == ["one", "one", "two", "two"]
 
 
 def test_the_list_of_bodies_stays_the_publishers(backing: OpenBacking, bq: BackingQueue) -> None:
     bodies = stored([b"a", b"b"])
-    bq.publish(backing.envelope(), bodies, None)
+    bq.publish(Incoming(backing.envelope(), bodies), None)
     bodies[0] = b"changed\xce"
     bodies.clear()
     assert [payload for _, payload, _ in backing.take(2)] == [b"a", b"b"]
@@ -61,7 +61,7 @@ def test_the_list_of_bodies_stays_the_publishers(backing: OpenBacking, bq: Backi
 
 @pytest.mark.parametrize("bodies", [stored([b"a", b"b"]), tuple(stored([b"a", b"b"]))], ids=["list", "tuple"])
 def test_bodies_may_be_any_sequence(backing: OpenBacking, bq: BackingQueue, bodies: list[bytes]) -> None:
-    bq.publish(backing.envelope(), bodies, None)
+    bq.publish(Incoming(backing.envelope(), bodies), None)
     assert [payload for _, payload in backing.ready()] == [b"a", b"b"]
 
 
@@ -91,7 +91,7 @@ def test_the_mark_of_a_seen_message_lasts_for_its_position_only(backing: OpenBac
 def test_discard_holds_nothing_and_leaves_the_token_to_the_caller(backing: OpenBacking, bq: BackingQueue) -> None:
     token = ConfirmToken(1)
     first = backing.publish(b"a")
-    bq.discard(backing.envelope(), stored([b"b", b"c"]), MessageProps(confirm=token))
+    bq.discard(Incoming(backing.envelope(), stored([b"b", b"c"])))
     assert (bq.depth(), bq.ready_bytes()) == (1, 1)
     assert backing.settle() == []
     assert token.waiting == 1
@@ -124,7 +124,7 @@ def test_messages_with_envelopes_of_their_own_are_published_together(backing: Op
         (Envelope("", key, b"\x00\x00", persistent=backing.persistent), body, None)
         for key, body in zip(("one", "two", "three"), stored([b"a", b"", b"ccc"]), strict=True)
     ]
-    assert bq.publish_entries(entries, None) == first + 1
+    assert bq.publish(unlike(entries), None) == first + 1
     assert backing.publish(b"after") == first + 4
     assert [entry[0].routing_key for _, entry, _ in backing.folded()] == ["key", "one", "two", "three", "key"]
     assert backing.ready() == [
@@ -136,7 +136,7 @@ def test_messages_with_envelopes_of_their_own_are_published_together(backing: Op
 
 def test_one_token_stands_for_all_messages_that_were_published_together(backing: OpenBacking, bq: BackingQueue) -> None:
     token = ConfirmToken(1)
-    bq.publish_entries([(backing.envelope(), body, None) for body in stored([b"a", b"b"])], token)
+    bq.publish(unlike([(backing.envelope(), body, None) for body in stored([b"a", b"b"])]), MessageProps(confirm=token))
     assert backing.settle() == [token]
     assert backing.settle() == []
     assert [payload for _, payload, _ in backing.take(2)] == [b"a", b"b"]

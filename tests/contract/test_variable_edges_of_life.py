@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps
 from penstock.store.queue.places import JOURNAL, MSG_STORE, QUEUE_STORE
 from tests.contract.variable_house import MANY, VHOST, VariableHouse, fill_all_zones, plain_options
 from tests.disk.sim_files import Survival
@@ -294,7 +294,7 @@ def test_the_size_of_all_of_a_message_decides_where_it_goes(
     house = VariableHouse(plain_options(embed_below=60))
     for persistent in (False, True):
         envelope = Envelope("", "key", properties, persistent)
-        house.queue.publish(envelope, [b"x" * size + b"\xce"], None)
+        house.queue.publish(Incoming(envelope, [b"x" * size + b"\xce"]), None)
         house.commit()
     house.push_alphas(2)
     found = [(status.is_persistent, status.msg_in_store) for status in house.queue.zones.q3]
@@ -318,9 +318,9 @@ def test_a_message_in_two_queues_stays_for_the_second_when_the_first_is_done(
     house: VariableHouse, size: int, acked: str
 ) -> None:
     other = house.open_queue("77")
-    envelope, bodies = house.envelope(), [b"x" * size + b"\xce"]
+    incoming = Incoming(house.envelope(), [b"x" * size + b"\xce"])
     for queue in (house.queue, other):
-        queue.publish(envelope, bodies, None)
+        queue.publish(incoming, None)
     if acked == "before-the-write":
         house.drain()
     house.commit()
@@ -330,7 +330,7 @@ def test_a_message_in_two_queues_stays_for_the_second_when_the_first_is_done(
         house.commit()
     run = other.fetch(1, MANY, False)
     assert run is not None
-    assert run.entries[0][1] == bodies[0]
+    assert run.entries[0][1] == incoming.bodies[0]
     house.commit()
     assert house.node.message_store(VHOST, house.persistent).status()["bodies"] == 0
     other.check_invariants()
@@ -339,10 +339,11 @@ def test_a_message_in_two_queues_stays_for_the_second_when_the_first_is_done(
 @pytest.mark.parametrize("size", [5, 500], ids=["small", "large"])
 def test_deleting_a_queue_whose_writes_are_under_way_leaves_the_others_alone(house: VariableHouse, size: int) -> None:
     other = house.open_queue("77")
-    envelope, bodies = house.envelope(), [b"%d" % number + b"x" * size + b"\xce" for number in range(12)]
+    bodies = [b"%d" % number + b"x" * size + b"\xce" for number in range(12)]
+    incoming = Incoming(house.envelope(), bodies)
     token = ConfirmToken(1)
     for queue in (house.queue, other):
-        queue.publish(envelope, bodies, MessageProps(confirm=token) if queue is other else None)
+        queue.publish(incoming, MessageProps(confirm=token) if queue is other else None)
         queue.paging.push_alphas(5)
     other.delete_and_terminate()
     assert other.drain_confirmed() == [token], "nothing can be lost any more"

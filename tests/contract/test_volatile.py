@@ -6,7 +6,7 @@ import pytest
 
 from penstock import limits
 from penstock.backing.volatile import VolatileBackingQueue
-from penstock.message import ConfirmToken, Envelope, MessageProps
+from penstock.message import ConfirmToken, Envelope, Incoming, MessageProps, unlike
 from tests.contract.backings import MANY, stored
 
 PERSISTENT = Envelope("", "key", b"\x00\x00", persistent=True)
@@ -15,14 +15,14 @@ PERSISTENT = Envelope("", "key", b"\x00\x00", persistent=True)
 def test_even_a_persistent_run_is_confirmed_at_once() -> None:
     bq = VolatileBackingQueue()
     tokens = [ConfirmToken(1), ConfirmToken(1)]
-    bq.publish(PERSISTENT, stored([b"a"]), MessageProps(confirm=tokens[0]))
-    bq.publish(PERSISTENT, stored([b"b", b"c"]), MessageProps(confirm=tokens[1]))
+    bq.publish(Incoming(PERSISTENT, stored([b"a"])), MessageProps(confirm=tokens[0]))
+    bq.publish(Incoming(PERSISTENT, stored([b"b", b"c"])), MessageProps(confirm=tokens[1]))
     assert bq.drain_confirmed() == tokens
 
 
 def test_a_stop_leaves_no_terms_and_no_messages() -> None:
     bq = VolatileBackingQueue()
-    bq.publish(PERSISTENT, stored([b"a", b"b"]), None)
+    bq.publish(Incoming(PERSISTENT, stored([b"a", b"b"])), None)
     bq.fetch(1, MANY, True)
     bq.terminate()
     assert (bq.depth(), bq.ram_bytes()) == (0, 0)
@@ -31,8 +31,8 @@ def test_a_stop_leaves_no_terms_and_no_messages() -> None:
 @pytest.mark.parametrize("requeued", [False, True], ids=["fresh", "requeued"])
 def test_a_fetch_takes_as_much_as_its_bounds_allow(requeued: bool) -> None:
     bq = VolatileBackingQueue()
-    bq.publish(PERSISTENT, stored([b"x" * 10] * 8), None)
-    bq.publish(PERSISTENT, stored([b"x" * 10] * 4), None)
+    bq.publish(Incoming(PERSISTENT, stored([b"x" * 10] * 8)), None)
+    bq.publish(Incoming(PERSISTENT, stored([b"x" * 10] * 4)), None)
     if requeued:
         bq.fetch(12, MANY, True)
         bq.requeue(range(12))
@@ -50,7 +50,7 @@ def test_a_fetch_takes_as_much_as_its_bounds_allow(requeued: bool) -> None:
 def test_all_that_is_held_counts_as_memory() -> None:
     bq = VolatileBackingQueue()
     assert bq.ram_bytes() == 0
-    bq.publish(PERSISTENT, stored([b"x" * 100] * 3), None)
+    bq.publish(Incoming(PERSISTENT, stored([b"x" * 100] * 3)), None)
     bq.fetch(2, MANY, True)
     bq.requeue([0])
     # One has come back, which is counted.
@@ -64,9 +64,9 @@ LARGE = Envelope("", "key", b"p" * 10_000)
 
 def test_large_properties_count_as_memory_until_their_messages_are_gone() -> None:
     bq = VolatileBackingQueue()
-    bq.publish(LARGE, stored([b"a", b"b"]), None)
-    bq.publish_entries([(LARGE, body, None) for body in stored([b"c", b"d"])], None)
-    bq.publish(PERSISTENT, stored([b"e"]), None)
+    bq.publish(Incoming(LARGE, stored([b"a", b"b"])), None)
+    bq.publish(unlike([(LARGE, body, None) for body in stored([b"c", b"d"])]), None)
+    bq.publish(Incoming(PERSISTENT, stored([b"e"])), None)
     expected = 5 + 5 * limits.MESSAGE_OVERHEAD_BYTES + 40_000
     assert bq.ram_bytes() == expected
     bq.fetch(1, MANY, False)
@@ -77,7 +77,7 @@ def test_large_properties_count_as_memory_until_their_messages_are_gone() -> Non
     bq.check_invariants()
     bq.fetch(1, MANY, False)
     bq.check_invariants()
-    bq.publish(LARGE, stored([b"f"]), None)
+    bq.publish(Incoming(LARGE, stored([b"f"])), None)
     bq.purge()
     bq.check_invariants()
     bq.ack(range(10))

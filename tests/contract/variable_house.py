@@ -15,7 +15,7 @@ from penstock.backing.zones.msg_status import MsgStatus
 from penstock.clock import ManualClock
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer, Syncer
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, body_bytes
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, body_bytes
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
 from penstock.store.shared.message_store import MessageStoreOptions
@@ -144,7 +144,7 @@ class VariableHouse:
         """One run."""
         props = None if expiry_ms < 0 and confirm is None else MessageProps(expiry_ms, confirm)
         bodies = [payload + b"\xce" for payload in payloads]
-        return self.queue.publish(self.envelope(persistent), bodies, props, delivered)
+        return self.queue.publish(Incoming(self.envelope(persistent), bodies), props, delivered)
 
     def publish_each(self, *payloads: bytes, persistent: bool | None = None) -> None:
         """Each a run of its own: the journal writes one before the next comes."""

@@ -18,7 +18,7 @@ from penstock.journal.format import rows
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
-from penstock.message import FRAME_END, Envelope
+from penstock.message import FRAME_END, Envelope, Incoming
 
 PROPERTIES = b"\x10\x00\x02"
 SEGMENT_BYTES = 64 * 1024
@@ -73,7 +73,7 @@ class WrittenJournal:
         seq = self._next_seq.get(number, 0)
         self._next_seq[number] = seq + len(bodies)
         envelope = Envelope("exchange", key, properties, True, 0)
-        self.journal.publish(number, seq, envelope, [body + FRAME_END for body in bodies], -1)
+        self.journal.publish(number, seq, Incoming(envelope, [body + FRAME_END for body in bodies]), -1)
         return seq
 
     def settle(self, kind: str, queue: str, seq: int, count: int = 1, vhost: str = "/") -> None:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, unlike
 from tests.contract.backings import BACKING_PARAMETERS, Backing, OpenBacking, expired_at
 from tests.contract.model import GONE, PENDING, READY, BackingModel, content
 from tests.effort import DEEP, examples
@@ -83,7 +83,7 @@ class BackingMachine(RuleBasedStateMachine):
     @rule(sizes=SIZES, expiry_ms=EXPIRIES_MS, confirm=st.booleans(), persistent=st.booleans(), delivered=st.booleans())
     def publish(self, sizes: list[int], expiry_ms: int, confirm: bool, persistent: bool, delivered: bool) -> None:
         envelope, bodies, props = self.run_of(sizes, expiry_ms, confirm, persistent)
-        first = self.bq.publish(envelope, bodies, props, delivered)
+        first = self.bq.publish(Incoming(envelope, bodies), props, delivered)
         self.model.publish(first, envelope, bodies, props, READY, delivered)
 
     @initialize(runs=st.lists(SIZES, min_size=1, max_size=4), expiry_ms=EXPIRIES_MS, taken=st.integers(0, 20))
@@ -100,12 +100,13 @@ class BackingMachine(RuleBasedStateMachine):
     @rule(sizes=SIZES, expiry_ms=EXPIRIES_MS)
     def publish_entries(self, sizes: list[int], expiry_ms: int) -> None:
         envelope, bodies, props = self.run_of(sizes, expiry_ms, False, True)
-        first = self.bq.publish_entries([(envelope, body, props) for body in bodies], None)
+        first = self.bq.publish(unlike([(envelope, body, None) for body in bodies]), props)
         self.model.publish(first, envelope, bodies, props, READY, False)
 
     @rule(sizes=SIZES)
     def discard(self, sizes: list[int]) -> None:
-        self.bq.discard(*self.run_of(sizes, -1, True, True))
+        envelope, bodies, _ = self.run_of(sizes, -1, True, True)
+        self.bq.discard(Incoming(envelope, bodies))
 
     @rule()
     def drain_confirmed(self) -> None:

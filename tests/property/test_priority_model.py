@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from penstock.backing.priority.priority import PriorityBackingQueues
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, body_bytes
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, Run, body_bytes, unlike
 from tests.contract.backings import expired_at
 from tests.contract.inner_backings import NotingQueues
 from tests.effort import DEEP, examples
@@ -72,7 +72,7 @@ class PriorityMachine(RuleBasedStateMachine):
     def publish(self, priority: int, count: int, expiry_ms: int, delivered: bool) -> None:
         made = [self.entry(priority, expiry_ms) for _ in range(count)]
         envelope, _, props = made[0][1]
-        self.bq.publish(envelope, [entry[1] for _, entry in made], props, delivered)
+        self.bq.publish(Incoming(envelope, [entry[1] for _, entry in made]), props, delivered)
         for message, _ in made:
             message.redelivered = delivered
 
@@ -80,7 +80,7 @@ class PriorityMachine(RuleBasedStateMachine):
     def publish_entries(self, runs: list[tuple[int, int]], confirm: bool) -> None:
         entries = [self.entry(priority, expiry_ms)[1] for priority, expiry_ms in runs]
         token = ConfirmToken(1) if confirm else None
-        self.bq.publish_entries(entries, token)
+        self.bq.publish(unlike(entries), MessageProps(confirm=token))
         if token is not None:
             self.owed.append((token, {min(priority, MAX) for priority, _ in runs}))
 

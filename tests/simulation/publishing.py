@@ -84,15 +84,17 @@ class Publishers:
     def expiry_ms(self, now_ms: int) -> int:
         return now_ms + self._rng.choice((1, 20, 3000)) if self._rng.random() < 0.3 else -1
 
-    def entries(self, now_ms: int) -> list[Entry]:
-        """Messages that differ in their envelopes, some of them with an expiry."""
+    def entries(self, now_ms: int) -> tuple[list[Entry], int]:
+        """Messages that differ in their envelopes, and when all of them expire; -1 = never."""
         rng = self._rng
         has_props = rng.random() < 0.4
         found: list[Entry] = []
+        together_ms = -1
         for _ in range(rng.randint(1, self._profile.run_max + 1)):
             expiry_ms = self.expiry_ms(now_ms) if has_props else -1
-            found.append((self.envelope(), self.body(), None if expiry_ms < 0 else MessageProps(expiry_ms)))
-        return found
+            found.append((self.envelope(), self.body(), None))
+            together_ms = max(together_ms, expiry_ms)
+        return found, together_ms
 
 
 def shared_entries(envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> list[Entry]:

@@ -13,7 +13,7 @@ from itertools import combinations, product
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.message import Envelope, MessageProps
+from penstock.message import Envelope, Incoming, MessageProps
 from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 from tests.simulation.damage import SmallStore, worst_flips
 from tests.simulation.machine import Node
@@ -142,12 +142,12 @@ def test_a_body_may_look_like_anything() -> None:
         bodies = [body + b"\xce" for body in hostile_bodies(store)]
         for body in bodies:
             envelope = Envelope("", "a", b"\x10\x00\x02", True)
-            node.queues["a"].messages.publish(envelope, [body], MessageProps(-1, Token(1)))
+            node.queues["a"].messages.publish(Incoming(envelope, [body]), MessageProps(-1, Token(1)))
             node.store.end_turn()
             node.syncer.answer()
             # What is on disk now as a body of a later message: its own journal, with its salt.
         own = files.contents()["journal/00000001.pnj"] + b"\xce"
-        node.queues["a"].messages.publish(Envelope("", "a", b"\x10\x00\x02", True), [own], None)
+        node.queues["a"].messages.publish(Incoming(Envelope("", "a", b"\x10\x00\x02", True), [own]), None)
         node.journal.commit(True)
         for torn_at in (None, 100, 3000, 5000):
             files.plan.torn_at = torn_at

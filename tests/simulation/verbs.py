@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.message import Entry, MessageProps, Run
+from penstock.message import Entry, Incoming, MessageProps, Run, unlike
 from tests.simulation.books import Message, QueueBooks, content, require
 from tests.simulation.driver import Driver
 from tests.simulation.machine import VHOSTS, OpenQueue
@@ -80,15 +80,19 @@ class Verbs(Driver):
         token = self._token(len(queues))
         props = None if token is None and expiry_ms < 0 else MessageProps(expiry_ms, token)
         entries = shared_entries(envelope, bodies, props)
+        incoming = Incoming(envelope, bodies)
         for queue in queues:
-            first = queue.messages.publish(envelope, bodies, props, delivered)
+            first = queue.messages.publish(incoming, props, delivered)
             self._published(queue, range(first, first + len(bodies)), entries, token, delivered)
 
     def _publish_entries(self, queues: Sequence[OpenQueue]) -> None:
-        entries = self.publishers.entries(self.clock.wall_ms())
+        plain, expiry_ms = self.publishers.entries(self.clock.wall_ms())
         token = self._token(len(queues))
+        props = None if token is None and expiry_ms < 0 else MessageProps(expiry_ms, token)
+        incoming = unlike(plain)
+        entries = incoming.entries_with(props)
         for queue in queues:
-            first = queue.messages.publish_entries(entries, token)
+            first = queue.messages.publish(incoming, props)
             seq_ids: Sequence[int] = range(first, first + len(entries))
             if queue.max_priority:
                 seq_ids = self._seq_ids_of(queue, entries)

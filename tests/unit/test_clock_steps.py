@@ -8,7 +8,7 @@ from penstock.broker.broker import Broker
 from penstock.clock import ManualClock, SteadyClock
 from penstock.config import Config
 from penstock.fields import Table
-from penstock.message import ConfirmToken, Envelope, refuse_all, settle_all
+from penstock.message import ConfirmToken, Envelope, Incoming, refuse_all, settle_all
 from penstock.queues.delayed.next_turn import NextTurn
 
 HOUR_S = 3600.0
@@ -75,7 +75,7 @@ def test_what_expires_does_so_in_time_when_the_clock_is_set_back(arguments: Tabl
     broker = Broker(Config(), machine)
     vhost = broker.vhosts["/"]
     queue = vhost.declare_queue("q", False, False, None, arguments)
-    queue.publish(Envelope("", "q", b"\x00\x00"), [b"x\xce"], None)
+    queue.publish(Incoming(Envelope("", "q", b"\x00\x00"), [b"x\xce"]), None)
     machine.step(-HOUR_S)
     machine.advance(0.9)
     due(broker)

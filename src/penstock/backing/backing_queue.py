@@ -50,7 +50,7 @@ from typing import Final, final
 
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_NONE
 from penstock.errors import ChannelException
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
+from penstock.message import ConfirmToken, Entry, Incoming, MessageProps, Run
 
 # Decides on a message's props (None for a message without any): True = go on, False = stop here.
 PropsPredicate = Callable[[MessageProps | None], bool]
@@ -183,24 +183,15 @@ class BackingQueue(ABC):
     # --- publishing ---------------------------------------------------------------------------------
 
     @abstractmethod
-    def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
-    ) -> int:
-        """Append a run of messages; return the first seq_id. `bodies` is not empty and is not kept.
+    def publish(self, incoming: Incoming, props: MessageProps | None, delivered: int = NOT_DELIVERED) -> int:
+        """Append messages; return the first seq_id. They expire together, if at all.
 
         With WAS_DELIVERED or DOUBTFUL the first fetch says redelivered; with DOUBTFUL `doubtful` names them, too.
         The token in `props.confirm` comes out of `drain_confirmed` once the run is safe.
         crash: before its token came out, the run may be there whole, in part (a prefix), or not at all.
         """
 
-    @abstractmethod
-    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
-        """Append messages that do not share an envelope; return the first seq_id.
-
-        Like a `publish` for each of them, but with one token for all, given here and not in the entries' props.
-        """
-
-    def discard(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> None:
+    def discard(self, incoming: Incoming) -> None:
         """The run reached the queue but will not be held: it was delivered without ack, or has expired.
 
         The caller settles the confirm token itself, at once.

@@ -6,24 +6,18 @@ for its first one (`Queue.own_backing`). Asking the stand-in changes nothing; pu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, final
 
 from penstock.backing.backing_queue import NOT_DELIVERED
 from penstock.backing.volatile import VolatileBackingQueue
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.message import Incoming, MessageProps
 
 
 @final
 class NothingYet(VolatileBackingQueue):
     KIND = "none"
 
-    def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
-    ) -> int:
-        raise AssertionError("a queue opens a backing of its own before its first message")
-
-    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
+    def publish(self, incoming: Incoming, props: MessageProps | None, delivered: int = NOT_DELIVERED) -> int:
         raise AssertionError("a queue opens a backing of its own before its first message")
 
 

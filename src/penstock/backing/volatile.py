@@ -25,7 +25,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import repeat
 from typing import Final
 
 from penstock import limits
@@ -41,7 +40,7 @@ from penstock.backing.backing_queue import (
     Recovery,
 )
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_NONE
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, large_properties_bytes
+from penstock.message import ConfirmToken, Entry, Incoming, MessageProps, Run, large_properties_bytes
 
 # Numbers in the heap that have left it: so many more than others are worth a cleaning.
 STALE_IDS_MAX: Final = 64
@@ -84,38 +83,19 @@ class VolatileBackingQueue(BackingQueue):
 
     # --- publishing -------------------------------------------------------------------------------
 
-    def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
-    ) -> int:
+    def publish(self, incoming: Incoming, props: MessageProps | None, delivered: int = NOT_DELIVERED) -> int:
         first = self._next_seq_id
-        count = len(bodies)
+        count = incoming.count
         self._next_seq_id = first + count
-        if count == 1:
-            body = bodies[0]
-            self._fresh.append((envelope, body, props))
-            self._ready_bytes += len(body) - 1
-        else:
-            self._fresh.extend(zip(repeat(envelope), bodies, repeat(props), strict=False))
-            self._ready_bytes += sum(map(len, bodies)) - count
-        if len(envelope.properties) > limits.SMALL_PROPERTIES_BYTES:
-            self._properties_bytes += len(envelope.properties) * count
+        self._fresh.extend(incoming.entries_with(props))
+        self._ready_bytes += incoming.size_bytes
+        self._properties_bytes += incoming.heavy_bytes
         if delivered:
             self._marked.update(range(first, first + count))
             if delivered == DOUBTFUL:
                 self._doubtful.update(dict.fromkeys(range(first, first + count)))
         if props is not None and props.confirm is not None:
             self._confirmed.append(props.confirm)
-        return first
-
-    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
-        first = self._next_seq_id
-        count = len(entries)
-        self._next_seq_id = first + count
-        self._fresh.extend(entries)
-        self._ready_bytes += sum([len(entry[1]) for entry in entries]) - count
-        self._properties_bytes += large_properties_bytes(entries)
-        if confirm is not None:
-            self._confirmed.append(confirm)
         return first
 
     def _forget_past(self, seq_ids: Iterable[int]) -> None:

@@ -77,11 +77,6 @@ class Entries:
             self._bodies = []
         return self._folded_count + len(self._bodies)
 
-    def holds(self, first: int, bodies: Sequence[bytes]) -> bool:
-        """Return whether the entries from this number on have these bodies; False also when they are joined already."""
-        start = first - self._folded_count
-        return start >= 0 and self._bodies[start : start + len(bodies)] == list(bodies)
-
     def encode(self, stamp: Stamp, first_lsn: int, events: int, rows: list[bytes]) -> tuple[list[bytes], int]:
         """Return the batch of these rows and entries as a few pieces, and the checksum of its header."""
         body_len = array("i", self._folded_len)
@@ -92,18 +87,15 @@ class Entries:
 
 def stretch_end(entries: Sequence[Entry], start: int) -> int:
     """Return where the messages that can share a row with the first one end."""
-    envelope, _, props = entries[start]
-    expiry_ms = -1 if props is None else props.expiry_ms
+    envelope = entries[start][0]
     at = start + 1
     while at < len(entries):
-        other, _, other_props = entries[at]
+        other = entries[at][0]
         if other is not envelope and (
             other.address != envelope.address
             or other.priority != envelope.priority
             or other.persistent != envelope.persistent
         ):
-            break
-        if other_props is not props and (-1 if other_props is None else other_props.expiry_ms) != expiry_ms:
             break
         at += 1
     return at

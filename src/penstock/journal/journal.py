@@ -71,11 +71,11 @@ from penstock.journal.place import BatchPlace
 from penstock.journal.reading.batch_cache import BatchCache
 from penstock.journal.segment import Segments, SegmentWriter
 from penstock.journal.syncer import Syncer
-from penstock.message import Entry, Envelope
+from penstock.message import Entry, Envelope, Incoming
 
 Waiter = Callable[[bool], None]
-# count, route, entry, flags, arg, number: a PUBLISHED row without queue and seq.
-Stretch = tuple[int, int, int, int, int, int]
+# count, route, entry, flags, arg: a PUBLISHED row without queue, seq and expiry.
+Stretch = tuple[int, int, int, int, int]
 
 # The highest count that fits in a row.
 ROW_COUNT_MAX: Final = (1 << 31) - 1
@@ -181,10 +181,7 @@ class Journal:
         self._entries = Entries()
         self._routes: dict[bytes, int] = {}
         # The publish before this one, for fan-out.
-        self._last_bodies: Sequence[bytes] | None = None
-        self._last_envelope: Envelope | None = None
-        self._last_entries: Sequence[Entry] | None = None
-        self._last_copy: list[Entry] = []
+        self._last_incoming: Incoming | None = None
         self._last_stretches: list[Stretch] = []
         # The settlement that may go on.
         self._open_kind = 0
@@ -197,52 +194,36 @@ class Journal:
 
     # --- publishing -------------------------------------------------------------------------------
 
-    def publish(self, queue_no: int, seq_id: int, envelope: Envelope, bodies: Sequence[bytes], expiry_ms: int) -> int:
-        """Add a run; return the index of its first entry. The same bodies once more are not stored again."""
+    def publish(self, queue_no: int, seq_id: int, incoming: Incoming, expiry_ms: int) -> int:
+        """Add messages; return the index of their first entry. The same ones for another queue are not stored again."""
         self._begin_row(queue_no)
-        count = len(bodies)
-        if (
-            bodies is self._last_bodies
-            and envelope is self._last_envelope
-            and self._entries.holds(self._last_stretches[0][2], bodies)
-        ):
-            _, route, entry, flags, _, _ = self._last_stretches[0]
-        else:
-            route = self._route(envelope.address)
-            flags = SHARED_PROPS | PERSISTENT if envelope.persistent else SHARED_PROPS
-            entry = self._entries.add(envelope.properties, bodies)
-            self._last_bodies = bodies
-            self._last_envelope = envelope
-            self._last_entries = None
-            self._last_stretches = [(count, route, entry, flags, envelope.priority, expiry_ms)]
-        self._rows.append(
-            ROW.pack(seq_id, queue_no, 0, count, route, entry, PUBLISHED, flags, envelope.priority, expiry_ms)
-        )
-        self.next_lsn += count
-        return entry
-
-    def publish_entries(self, queue_no: int, seq_id: int, entries: Sequence[Entry]) -> int:
-        """Add a run of messages that do not share one envelope; return the index of its first entry."""
-        assert len(entries) > 0
-        self._begin_row(queue_no)
-        if entries is not self._last_entries or list(entries) != self._last_copy:
-            stretches: list[Sequence[Entry]] = []
-            at = 0
-            while at < len(entries):
-                end = stretch_end(entries, at)
-                # Names first, so that the entries of the run follow each other without a gap.
-                self._route(entries[at][0].address)
-                stretches.append(entries[at:end])
-                at = end
-            self._last_bodies = None
-            self._last_entries = entries
-            self._last_copy = list(entries)
-            self._last_stretches = [self._add_stretch(stretch) for stretch in stretches]
-        for count, route, entry, flags, priority, expiry_ms in self._last_stretches:
+        if incoming is not self._last_incoming:
+            self._last_stretches = self._add_stretches(incoming)
+            self._last_incoming = incoming
+        for count, route, entry, flags, priority in self._last_stretches:
             self._rows.append(ROW.pack(seq_id, queue_no, 0, count, route, entry, PUBLISHED, flags, priority, expiry_ms))
             seq_id += count
             self.next_lsn += count
         return self._last_stretches[0][2]
+
+    def _add_stretches(self, incoming: Incoming) -> list[Stretch]:
+        """Add the entries of messages; each stretch of them that shares what a row says is one row."""
+        entries = incoming.entries
+        if entries is None:
+            envelope = incoming.envelope
+            route = self._route(envelope.address)
+            flags = SHARED_PROPS | PERSISTENT if envelope.persistent else SHARED_PROPS
+            first = self._entries.add(envelope.properties, incoming.bodies)
+            return [(incoming.count, route, first, flags, envelope.priority)]
+        stretches: list[Sequence[Entry]] = []
+        at = 0
+        while at < len(entries):
+            end = stretch_end(entries, at)
+            # Names first, so that the entries of the run follow each other without a gap.
+            self._route(entries[at][0].address)
+            stretches.append(entries[at:end])
+            at = end
+        return [self._add_stretch(stretch) for stretch in stretches]
 
     def publish_timed(self, queue_no: int, seq_id: int, entries: Sequence[Entry]) -> int:
         """Add messages of which each has an envelope and an expiry of its own; return the index of the first entry."""
@@ -250,8 +231,7 @@ class Journal:
         # Names first, so that the entries follow each other without a gap.
         routes = [self._route(entry[0].address) for entry in entries]
         first = self._entries.add_each([entry[0].properties for entry in entries], [entry[1] for entry in entries])
-        self._last_bodies = None
-        self._last_entries = None
+        self._last_incoming = None
         at = first
         for route, (envelope, _, props) in zip(routes, entries, strict=True):
             flags = PERSISTENT if envelope.persistent else 0
@@ -280,8 +260,7 @@ class Journal:
         bodies = [REFERENCE_BODY.pack(address, size) for address, size in zip(addresses, sizes, strict=True)]
         entry = self._entries.add(envelope.properties, bodies)
         count = len(bodies)
-        self._last_bodies = None
-        self._last_entries = None
+        self._last_incoming = None
         self._rows.append(
             ROW.pack(seq_id, queue_no, 0, count, route, entry, PUBLISHED, flags, envelope.priority, expiry_ms)
         )
@@ -398,8 +377,8 @@ class Journal:
         return route
 
     def _add_stretch(self, entries: Sequence[Entry]) -> Stretch:
-        """Entries with one address, priority and expiry."""
-        envelope, _, props = entries[0]
+        """Entries with one address and priority."""
+        envelope = entries[0][0]
         route = self._route(envelope.address)
         flags = PERSISTENT if envelope.persistent else 0
         bodies = [entry[1] for entry in entries]
@@ -409,8 +388,7 @@ class Journal:
             first = self._entries.add(envelope.properties, bodies)
         else:
             first = self._entries.add_each(properties, bodies)
-        expiry_ms = -1 if props is None else props.expiry_ms
-        return len(bodies), route, first, flags, envelope.priority, expiry_ms
+        return len(bodies), route, first, flags, envelope.priority
 
     def encode(self, stamp: Stamp) -> tuple[list[bytes], int]:
         """The batch as a few pieces, and the checksum of its header. It can be encoded again, and can grow before."""

@@ -38,7 +38,7 @@ from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.errors import access_refused
 from penstock.fields import Table
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, refuse_all, settle_all
+from penstock.message import ConfirmToken, Incoming, MessageProps, Run, refuse_all, settle_all
 from penstock.queues.arrivals import Arrivals, arrivals_since
 from penstock.queues.consumers.browsing import browse_run, has_more
 from penstock.queues.consumers.consumer import Consumer
@@ -216,8 +216,7 @@ class Queue(Availability):
 
     def publish(
         self,
-        envelope: Envelope,
-        bodies: Sequence[bytes],
+        incoming: Incoming,
         confirm: ConfirmToken | None,
         publisher: object = None,
         delivered: int = NOT_DELIVERED,
@@ -227,27 +226,26 @@ class Queue(Availability):
         if self.crashed:
             _refuse(confirm)
         elif self.intake is not None:
-            self.intake.publish(envelope, bodies, confirm, publisher, delivered)
+            self.intake.publish(incoming, confirm, publisher, delivered)
         else:
-            self.enqueue(envelope, bodies, confirm, envelope.expiration_ms, delivered)
+            self.enqueue(incoming, confirm, incoming.expiration_ms(), delivered)
 
     def enqueue(
         self,
-        envelope: Envelope,
-        bodies: Sequence[bytes],
+        incoming: Incoming,
         confirm: ConfirmToken | None,
         expiration_ms: int,
         delivered: int = NOT_DELIVERED,
     ) -> int:
         """Append a run, whatever the limits say; the first seq_id, -1 when the run was not kept."""
-        count = len(bodies)
+        count = incoming.count
         if self.backing is NOTHING_YET:
             self.own_backing()
         self.published_count += count
         props: MessageProps | None = None
         if expiration_ms >= 0:
             if expiration_ms == 0 and self.dead_letters is None and self._nobody_takes_it_now():
-                self._discard(envelope, bodies, confirm)
+                self._discard(incoming, confirm)
                 return -1
             if expiration_ms == 0 and self.expiry.may_expire:
                 # What has expired in front of it is not to be handed out with it.
@@ -260,7 +258,7 @@ class Queue(Availability):
                 self.expiry.note_lasting()
             if confirm is not None:
                 props = MessageProps(-1, confirm)
-        first_seq_id = self.backing.publish(envelope, bodies, props, delivered)
+        first_seq_id = self.backing.publish(incoming, props, delivered)
         self._enqueued(first_seq_id, count, confirm)
         if expiration_ms == 0:
             # It reaches a consumer that waits for it now, or none.
@@ -271,57 +269,24 @@ class Queue(Availability):
                 self.expiry.is_suspended = False
         return first_seq_id
 
-    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> None:
-        """Append messages that differ in their envelopes. None of them expires, and the queue has no intake."""
-        assert not self.deleted and self.intake is None
-        if self.crashed:
-            _refuse(confirm)
-            return
-        if self.backing is NOTHING_YET:
-            self.own_backing()
-        self.published_count += len(entries)
-        if self.expiry.may_expire:
-            self.expiry.note_lasting()
-        self._enqueued(self.backing.publish_entries(entries, confirm), len(entries), confirm)
-
-    def enter(
-        self,
-        envelope: Envelope,
-        bodies: Sequence[bytes],
-        confirm: ConfirmToken | None,
-        delivered: int = NOT_DELIVERED,
-    ) -> int:
+    def enter(self, incoming: Incoming, confirm: ConfirmToken | None, delivered: int = NOT_DELIVERED) -> int:
         """Append a run past all gates; the first seq_id, -1 when it was not kept or is not known yet."""
         if self.intake is not None:
-            return self.intake.enter(envelope, bodies, confirm, delivered)
-        return self.enqueue(envelope, bodies, confirm, envelope.expiration_ms, delivered)
+            return self.intake.enter(incoming, confirm, delivered)
+        return self.enqueue(incoming, confirm, incoming.expiration_ms(), delivered)
 
     def hold(
-        self,
-        envelope: Envelope,
-        bodies: Sequence[bytes],
-        confirm: ConfirmToken | None,
-        due_ms: int,
-        delivered: int = NOT_DELIVERED,
+        self, incoming: Incoming, confirm: ConfirmToken | None, due_ms: int, delivered: int = NOT_DELIVERED
     ) -> int:
-        """Append a run to a companion queue, with the time that it is kept for; the first seq_id."""
+        """Append a run to a companion queue, with the time that it is kept for, if they share it; the first seq_id."""
         assert not self.deleted
         if self.crashed:
             _refuse(confirm)
             return -1
-        self.published_count += len(bodies)
-        first_seq_id = self.own_backing().publish(envelope, bodies, MessageProps(due_ms, confirm), delivered)
-        self._enqueued(first_seq_id, len(bodies), confirm)
+        self.published_count += incoming.count
+        first_seq_id = self.own_backing().publish(incoming, MessageProps(due_ms, confirm), delivered)
+        self._enqueued(first_seq_id, incoming.count, confirm)
         return first_seq_id
-
-    def hold_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> None:
-        """Append messages to a companion queue, each with its own envelope, and the time that it is kept for."""
-        assert not self.deleted
-        if self.crashed:
-            _refuse(confirm)
-            return
-        self.published_count += len(entries)
-        self._enqueued(self.own_backing().publish_entries(entries, confirm), len(entries), confirm)
 
     def _enqueued(self, first_seq_id: int, count: int, confirm: ConfirmToken | None) -> None:
         if self.selection is not None:
@@ -338,9 +303,9 @@ class Queue(Availability):
         """A message would be at the head, and no consumer waits for it."""
         return self.backing.is_empty() and self.consumers.highest_active_priority() is None
 
-    def _discard(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None) -> None:
-        self.backing.discard(envelope, bodies, None)
-        self.expiry.expired_count += len(bodies)
+    def _discard(self, incoming: Incoming, confirm: ConfirmToken | None) -> None:
+        self.backing.discard(incoming)
+        self.expiry.expired_count += incoming.count
         if confirm is not None:
             confirm.settle()
 

@@ -19,7 +19,7 @@ from penstock.history.walked_segments import WalkedSegments
 from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
-from penstock.message import FRAME_END, Envelope, MessageProps
+from penstock.message import FRAME_END, Envelope, Incoming, MessageProps, unlike
 from penstock.pipeline.columns import EXPIRES_MS_MAX
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import LogRange, plan
@@ -163,7 +163,7 @@ def write_steps(house: JournalFolder, steps: Iterable[Step], first_seq: int = 0)
             run = bodies(*[bytes([65 + at % 26]) * size for at, size in enumerate(sizes)])
             shared = envelope(PROPERTIES[properties], KEYS[key], priority, persistent)
             for queue in queues:
-                journal.publish(queue, seqs[queue], shared, run, expiry_ms)
+                journal.publish(queue, seqs[queue], Incoming(shared, run), expiry_ms)
                 seqs[queue] += len(run)
         elif name == "entries":
             queues, messages = values
@@ -172,7 +172,7 @@ def write_steps(house: JournalFolder, steps: Iterable[Step], first_seq: int = 0)
                 for properties, key, size, expiry_ms in messages
             ]
             for queue in queues:
-                journal.publish_entries(queue, seqs[queue], run_entries)
+                journal.publish(queue, seqs[queue], unlike(run_entries), -1)
                 seqs[queue] += len(run_entries)
         elif name == "references":
             queue, properties, sizes = values

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.history.log import Log
 from penstock.journal.format.layout import FIRST_BATCH_AT, ROW
+from penstock.message import Incoming
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import plan
 from penstock.pipeline.decode.request import Request
@@ -165,7 +166,7 @@ def test_a_segment_that_is_cut_short_says_what_is_missing(house: JournalFolder, 
 def test_a_missing_segment_is_one_row(tmp_path: Path) -> None:
     house = JournalFolder(tmp_path, segment_bytes=5_000)
     for seq in range(5):
-        house.journal.publish(1, seq, envelope(), bodies(b"x" * 300), -1)
+        house.journal.publish(1, seq, Incoming(envelope(), bodies(b"x" * 300)), -1)
         house.commit()
     house.finish()
     log = house.log()
@@ -186,7 +187,7 @@ def test_a_missing_segment_is_one_row(tmp_path: Path) -> None:
 def test_a_damaged_block_costs_the_bodies_that_touch_it_and_no_rows(tmp_path: Path) -> None:
     house = JournalFolder(tmp_path)
     texts = [bytes([65 + at]) * 1500 for at in range(12)]
-    house.journal.publish(1, 0, envelope(), bodies(*texts), -1)
+    house.journal.publish(1, 0, Incoming(envelope(), bodies(*texts)), -1)
     house.finish()
     log = house.log()
     whole = read_all(log, Request())
@@ -248,13 +249,13 @@ NONSENSE = {
 def test_rows_that_make_no_sense_are_unreadable_and_their_neighbours_are_read(tmp_path: Path, what: str) -> None:
     house = JournalFolder(tmp_path)
     journal = house.journal
-    journal.publish(1, 0, envelope(), bodies(b"before"), -1)
+    journal.publish(1, 0, Incoming(envelope(), bodies(b"before")), -1)
     house.commit()
-    journal.publish(1, 1, envelope(), bodies(b"beside"), -1)
+    journal.publish(1, 1, Incoming(envelope(), bodies(b"beside")), -1)
     journal._rows.append(ROW.pack(*NONSENSE[what], 0, 0, 0))
     journal.next_lsn += 1
     house.commit()
-    journal.publish(1, 2, envelope(), bodies(b"behind"), -1)
+    journal.publish(1, 2, Incoming(envelope(), bodies(b"behind")), -1)
     house.finish()
     log = house.log()
     rows = read_all(log, Request())

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from penstock.message import Incoming
 from penstock.pipeline.columns import EXPIRES_MS_MAX, TIME
 from penstock.pipeline.decode import decoded, events
 from penstock.pipeline.decode.group import entries, sections
@@ -139,7 +140,7 @@ def test_a_body_of_a_fan_out_is_shown_in_each_queue(tmp_path: Path) -> None:
     house = JournalFolder(tmp_path)
     run, shared = bodies(b"one", b"two"), envelope()
     for queue in (1, 2, 3):
-        house.journal.publish(queue, 10, shared, run, -1)
+        house.journal.publish(queue, 10, Incoming(shared, run), -1)
     house.finish()
     rows = read_all(house.log(), Request(columns=("queue_no", "seq", "body")))
     assert [(row["queue_no"], row["seq"], row["body"]) for row in rows] == [
@@ -149,9 +150,9 @@ def test_a_body_of_a_fan_out_is_shown_in_each_queue(tmp_path: Path) -> None:
 
 def test_what_is_not_known_to_be_durable_is_not_shown(tmp_path: Path) -> None:
     house = JournalFolder(tmp_path)
-    house.journal.publish(1, 0, envelope(), bodies(b"durable"), -1)
+    house.journal.publish(1, 0, Incoming(envelope(), bodies(b"durable")), -1)
     house.commit()
-    house.journal.publish(1, 1, envelope(), bodies(b"perhaps"), -1)
+    house.journal.publish(1, 1, Incoming(envelope(), bodies(b"perhaps")), -1)
     house.commit()
     assert [row["body"] for row in read_all(house.log(), Request())] == [b"durable"]
 

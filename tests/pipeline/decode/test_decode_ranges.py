@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.history.log import HistoryError, Log, SegmentGone, SegmentIndex
+from penstock.message import Incoming
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.ranges import BehindRetention, LogRange, bytes_until, lsn_at_time, plan
 from penstock.pipeline.decode.request import Request
@@ -220,7 +221,7 @@ def test_a_limit_of_bytes_ends_where_a_batch_ends(tmp_path: Path) -> None:
     house = JournalFolder(tmp_path)
     ends = []
     for number in range(12):
-        house.journal.publish(1, 2 * number, envelope(), bodies(b"a" * 50, b"b" * 50), -1)
+        house.journal.publish(1, 2 * number, Incoming(envelope(), bodies(b"a" * 50, b"b" * 50)), -1)
         house.commit()
         ends.append(house.journal.next_lsn)
     house.finish()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.fields import Field, Table
-from penstock.message import FRAME_END
+from penstock.message import FRAME_END, unlike
 from penstock.pipeline.decode import decoded
 from penstock.pipeline.decode.events import read_range
 from penstock.pipeline.decode.properties.header_octets import HeaderOctets
@@ -97,8 +97,8 @@ def test_all_at_once_is_the_same_as_one_by_one(octets: list[bytes]) -> None:
         patch.setattr(decoded, "FEW_ENTRIES", 0)
         house = JournalFolder(Path(folder))
         # Two different ones, so that the run does not share them.
-        house.journal.publish_entries(
-            1, 0, [(envelope(each), FRAME_END, None) for each in (b"\0\0", b"\0\0\0", *octets)]
+        house.journal.publish(
+            1, 0, unlike([(envelope(each), FRAME_END, None) for each in (b"\0\0", b"\0\0\0", *octets)]), -1
         )
         house.finish()
         log = house.log()

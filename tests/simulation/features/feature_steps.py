@@ -6,7 +6,7 @@ from penstock.broker.operations import held_calls, message_moves, messages_at_ha
 from penstock.broker.operations.message_moves import Target
 from penstock.broker.vhost.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, companion_name
 from penstock.fields import Table
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.queues.delayed.held_selection import HeldSelection
 from penstock.queues.queue import Queue
 from penstock.wire.content import read_content
@@ -92,6 +92,7 @@ class Steps(FeatureDriver):
         token = Token(self, mids, [queue.name for queue in queues], all(queue.durable for queue in queues))
         self.fresh.append(token)
         key = headers.get(DEDUP_HEADER, ("V", None))[1]
+        incoming = Incoming(envelope, [self.bodies[mid] for mid in mids])
         for queue in queues:
             if self._is_duplicate(queue, key):
                 assert isinstance(key, bytes)
@@ -100,7 +101,7 @@ class Steps(FeatureDriver):
                 token.originals.add(self.came_with.get((queue.name, key), mids[0]))
             elif isinstance(key, bytes):
                 self.came_with[queue.name, key] = mids[0]
-            queue.publish(envelope, [self.bodies[mid] for mid in mids], token)
+            queue.publish(incoming, token)
 
     def _is_duplicate(self, queue: Queue, key: object) -> bool:
         """By what the companion has, which is what a crash leaves.

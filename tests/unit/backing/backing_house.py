@@ -15,7 +15,7 @@ from penstock.backing.zones.zones import Zones
 from penstock.clock import ManualClock
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer
-from penstock.message import Entry, Envelope, MessageProps
+from penstock.message import Entry, Envelope, Incoming, MessageProps
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
 from penstock.store.queue.live_map import LiveMap
@@ -66,7 +66,7 @@ class Parts:
         self, *payloads: bytes, persistent: bool = True, props: MessageProps | None = None, delivered: bool = False
     ) -> bool:
         bodies = [payload + b"\xce" for payload in payloads]
-        return self.tail.publish(envelope(persistent), bodies, props, delivered)
+        return self.tail.publish(Incoming(envelope(persistent), bodies), props, delivered)
 
     def take(self, count: int) -> MsgStatus:
         """From the head, with bodies, in one run or a part of one."""

@@ -22,7 +22,7 @@ from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.variable.paging import PagingOptions
 from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.clock import ManualClock
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, unlike
 from penstock.store.queue import queue_index, queue_store
 
 LARGE = 80
@@ -78,7 +78,7 @@ class Scene:
         return found
 
     def publish(self, persistent: bool, size: int, count: int) -> None:
-        self.queue.publish(self.house.envelope(persistent), self.bodies(persistent, [size] * count), None)
+        self.queue.publish(Incoming(self.house.envelope(persistent), self.bodies(persistent, [size] * count)), None)
 
     def entry(self, persistent: bool, size: int, expiry_ms: int = -1) -> Entry:
         props = None if expiry_ms < 0 else MessageProps(expiry_ms)
@@ -130,17 +130,17 @@ Verb = Callable[[Scene], object]
 
 def publish(scene: Scene) -> None:
     bodies = scene.bodies(True, (0, LARGE, 5, LARGE, LARGE))
-    scene.queue.publish(scene.house.envelope(True), bodies, MessageProps(-1, scene.token()), True)
+    scene.queue.publish(Incoming(scene.house.envelope(True), bodies), MessageProps(-1, scene.token()), True)
 
 
 def publish_transient(scene: Scene) -> None:
     bodies = scene.bodies(False, (0, LARGE, 5, LARGE, LARGE))
-    scene.queue.publish(scene.house.envelope(False), bodies, MessageProps(-1, scene.token()))
+    scene.queue.publish(Incoming(scene.house.envelope(False), bodies), MessageProps(-1, scene.token()))
 
 
 def publish_entries(scene: Scene) -> None:
     entries = [scene.entry(True, 0), scene.entry(False, 0), scene.entry(True, LARGE), scene.entry(False, LARGE, 50)]
-    scene.queue.publish_entries(entries * 2, scene.token())
+    scene.queue.publish(unlike(entries * 2), MessageProps(confirm=scene.token()))
 
 
 def requeue(scene: Scene) -> None:
@@ -454,7 +454,7 @@ def test_a_queue_that_cannot_have_its_shared_store_is_not_opened() -> None:
         other.open("0a", True, None, lambda kind, work: None)
     queue = other.open("0a", True, None, lambda kind, work: None)
     scene.house.disk.plan.fail(errno.EMFILE, forever=True)
-    queue.publish(scene.house.envelope(True), scene.bodies(True, (0, LARGE)), None)
+    queue.publish(Incoming(scene.house.envelope(True), scene.bodies(True, (0, LARGE))), None)
     assert len(queue) == 2
 
 
@@ -471,9 +471,9 @@ def test_messages_of_several_levels_are_published_all_or_none() -> None:
     token = ConfirmToken(1)
     disk.plan.fail(errno.EMFILE, "list_dir")
     with pytest.raises(OSError, match="EMFILE"):
-        queue.publish_entries(entries, token)
+        queue.publish(unlike(entries), MessageProps(confirm=token))
     assert queue.depth() == 0
-    queue.publish_entries(entries, token)
+    queue.publish(unlike(entries), MessageProps(confirm=token))
     assert len(queue) == 4
     node.journal.commit(urgent=True)
     queue.check_invariants()

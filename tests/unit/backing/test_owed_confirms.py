@@ -9,7 +9,7 @@ from backing_house import Parts, envelope
 
 from penstock.backing.backing_queue import BackingWork
 from penstock.backing.variable.owed_confirms import OwedConfirms
-from penstock.message import ConfirmToken
+from penstock.message import ConfirmToken, Incoming
 
 
 class Token(ConfirmToken):
@@ -34,7 +34,7 @@ class Bench:
     def add(self, persistent: bool = True) -> Token:
         token = Token()
         if persistent:
-            self.parts.node.journal.publish(self.parts.queue_no, 0, envelope(), [b"x\xce"], -1)
+            self.parts.node.journal.publish(self.parts.queue_no, 0, Incoming(envelope(), [b"x\xce"]), -1)
         self.owed.add(token, persistent)
         return token
 

@@ -8,7 +8,7 @@ from backing_house import Parts, entry, envelope
 from penstock.backing.variable.tail import JOINED_BYTES_MAX, JOINED_COUNT_MAX
 from penstock.backing.zones.msg_status import MsgStatus
 from penstock.backing.zones.zone_views import check_zones
-from penstock.message import Entry, MessageProps
+from penstock.message import Entry, Incoming, MessageProps, unlike
 from penstock.store.queue import places
 
 
@@ -71,7 +71,7 @@ def test_rows_of_another_queue_in_between_cut_a_run() -> None:
     parts = Parts()
     parts.publish(b"a")
     other = parts.node.queue_number("5e", "77", b"")
-    parts.node.journal.publish(other, 0, envelope(), [b"x\xce"], -1)
+    parts.node.journal.publish(other, 0, Incoming(envelope(), [b"x\xce"]), -1)
     parts.publish(b"b")
     assert runs(parts) == [(0, 1), (1, 1)]
     parts.commit()
@@ -133,7 +133,7 @@ def test_entries_of_any_mixture_keep_their_order_and_props() -> None:
         entry(b"d" * 100, expiry_ms=7),
         entry(b"e" * 100, persistent=False),
     ]
-    assert parts.tail.publish_entries(entries)
+    assert parts.tail.publish(unlike(entries), None, False)
     assert [one for status in parts.zones.q4 for one in status.entries()] == entries
     assert [status.expiry_ms() for status in parts.zones.q4 for _ in range(status.count)] == [-1, -1, 7, 7, -1]
     assert [status.is_persistent for status in parts.zones.q4 for _ in range(status.count)] == [
@@ -150,9 +150,9 @@ def test_entries_of_any_mixture_keep_their_order_and_props() -> None:
 @pytest.mark.parametrize("count", [1, 5])
 def test_entries_that_are_alike_are_one_run(count: int) -> None:
     parts = Parts()
-    assert parts.tail.publish_entries([entry(b"%d" % number) for number in range(count)])
+    assert parts.tail.publish(unlike([entry(b"%d" % number) for number in range(count)]), None, False)
     assert runs(parts) == [(0, count)]
-    assert not Parts(durable=False).tail.publish_entries([entry(b"x")])
+    assert not Parts(durable=False).tail.publish(unlike([entry(b"x")]), None, False)
 
 
 def test_a_queue_that_is_not_durable_writes_no_rows() -> None:

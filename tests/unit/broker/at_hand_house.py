@@ -14,7 +14,7 @@ from penstock.config import Config
 from penstock.fields import Table
 from penstock.journal.options import JournalOptions
 from penstock.journal.syncer import InlineSyncer, Syncer
-from penstock.message import ConfirmToken, Envelope, body_bytes
+from penstock.message import ConfirmToken, Envelope, Incoming, body_bytes
 from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.queue import Queue
 from penstock.store.node.node_store import NodeStore
@@ -111,7 +111,7 @@ class House:
                 -1 if expiration is None else int(expiration),
             )
             for target in self.vhost.route(exchange, [routing_key], table):
-                target.publish(envelope, [text.encode() + b"\xce"], confirm)
+                target.publish(Incoming(envelope, [text.encode() + b"\xce"]), confirm)
 
     def get(self, queue: str = "q") -> int:
         """Get the next message and keep it unacknowledged; its number."""

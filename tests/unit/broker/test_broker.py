@@ -13,7 +13,7 @@ from penstock.broker.users import CONFIGURE
 from penstock.broker.vhost.direct_reply import PREFIX, DirectReplies, ReplyReceiver
 from penstock.clock import ManualClock
 from penstock.config import Config, UserConfig
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 
 
 def test_vhosts_and_users_come_from_the_settings() -> None:
@@ -49,7 +49,7 @@ def test_the_memory_of_all_vhosts_counts() -> None:
     broker = Broker(Config(vhosts=["/", "other"]), ManualClock())
     for vhost in broker.vhosts.values():
         queue = vhost.declare_queue("q", False, False, None, {})
-        queue.publish(Envelope("", "q", b"\x00\x00"), [b"x" * 100 + b"\xce"], None)
+        queue.publish(Incoming(Envelope("", "q", b"\x00\x00"), [b"x" * 100 + b"\xce"]), None)
     assert broker.ram_bytes() == 2 * (100 + limits.MESSAGE_OVERHEAD_BYTES)
 
 

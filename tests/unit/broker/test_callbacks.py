@@ -12,7 +12,7 @@ from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.broker.vhost.callbacks import AsyncCallbackTo, run_now
 from penstock.broker.vhost.vhost import VHost
-from penstock.message import ConfirmToken, Envelope
+from penstock.message import ConfirmToken, Envelope, Incoming, unlike
 from penstock.queues.queue import Queue
 
 KIND = VolatileBackingQueue.KIND
@@ -119,7 +119,7 @@ def test_work_that_comes_before_or_after_the_queue_is_dropped(house: House) -> N
 def test_publishers_are_told_what_the_work_has_made_safe(house: House) -> None:
     queue = house.queue()
     token = Token()
-    queue.own_backing().publish(Envelope("", "q", b""), [b"x\xce"], None)
+    queue.own_backing().publish(Incoming(Envelope("", "q", b""), [b"x\xce"]), None)
 
     def confirm(backing: BackingQueue) -> None:
         assert isinstance(backing, VolatileBackingQueue)
@@ -140,7 +140,7 @@ def crashed(house: House, name: str = "q") -> tuple[Queue, Token]:
     reader = Reader()
     queue.add_consumer(reader, False)
     token = Token()
-    queue.publish(Envelope("", name, b""), [b"x\xce"], token)
+    queue.publish(Incoming(Envelope("", name, b""), [b"x\xce"]), token)
     assert token.outcome == ""
     callback_to(queue)(KIND, failing)
     assert reader.cancelled
@@ -154,7 +154,7 @@ def test_work_that_fails_costs_its_queue_only(house: House, caplog: pytest.LogCa
     assert token.outcome == "nack"
     assert "has crashed" in caplog.text
     other_token = Token()
-    other.publish(Envelope("", "other", b""), [b"x\xce"], other_token)
+    other.publish(Incoming(Envelope("", "other", b""), [b"x\xce"]), other_token)
     assert (len(other), other_token.outcome) == (1, "ack")
 
 
@@ -162,8 +162,8 @@ def test_a_crashed_queue_refuses_what_is_published_and_forgets_what_is_settled(h
     queue, _ = crashed(house)
     before = len(queue.backing)
     for publish in (
-        lambda token: queue.publish(Envelope("", "q", b""), [b"x\xce"], token),
-        lambda token: queue.publish_entries([(Envelope("", "q", b""), b"x\xce", None)], token),
+        lambda token: queue.publish(Incoming(Envelope("", "q", b""), [b"x\xce"]), token),
+        lambda token: queue.publish(unlike([(Envelope("", "q", b""), b"x\xce", None)]), token),
     ):
         token = Token()
         publish(token)
@@ -198,7 +198,7 @@ def test_a_vhost_with_a_crashed_queue_stops(house: House) -> None:
 def test_a_confirm_that_was_given_is_not_taken_back_by_a_crash(house: House) -> None:
     queue = house.queue(durable=True)
     token = Token()
-    queue.publish(Envelope("", "q", b""), [b"x\xce"], token)
+    queue.publish(Incoming(Envelope("", "q", b""), [b"x\xce"]), token)
     assert token.outcome == "ack"
     callback_to(queue)(KIND, failing)
     assert token.outcome == "ack"

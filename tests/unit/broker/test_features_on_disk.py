@@ -11,7 +11,7 @@ from tests.simulation.machine import StepSyncer
 
 from penstock.broker.features.held_messages import delays_of, hold_run
 from penstock.broker.vhost.companions import DEDUP
-from penstock.message import ConfirmToken, Entry, Envelope, body_bytes
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, body_bytes
 from penstock.queues.queue import Queue
 from penstock.wire.properties import Properties, encode_properties
 
@@ -20,7 +20,9 @@ KEY = "x-deduplication-header"
 
 def publish_run(queue: Queue, *texts: str) -> None:
     """Messages that share their envelope, as a client that repeats itself sends them."""
-    queue.publish(Envelope("", queue.name, b"\x10\x00\x02", True), [text.encode() + b"\xce" for text in texts], None)
+    queue.publish(
+        Incoming(Envelope("", queue.name, b"\x10\x00\x02", True), [text.encode() + b"\xce" for text in texts]), None
+    )
 
 
 def texts_in(queue: Queue) -> list[str]:

@@ -17,7 +17,7 @@ from penstock.config import Config
 from penstock.disk.os_files import OsFiles
 from penstock.errors import AmqpError
 from penstock.journal.syncer import InlineSyncer
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
 from penstock.store.node.queue_names import NUMBER_MAX, NUMBERS_KEPT, QueueName
@@ -67,7 +67,7 @@ def test_a_queue_opens_its_backing_for_its_first_message_and_keeps_what_it_was_d
     broker = broker_in(tmp_path)
     vhost = broker.vhosts["/"]
     idle, used = [vhost.declare_queue(name, True, False, None, {}) for name in ("idle", "used")]
-    used.publish(Envelope("", "used", b"\x00\x00", persistent=True), [b"one\xce"], None)
+    used.publish(Incoming(Envelope("", "used", b"\x00\x00", persistent=True), [b"one\xce"]), None)
     assert idle.backing is NOTHING_YET
     assert len(used) == 1
     assert idle.purge() == 0
@@ -87,7 +87,7 @@ def test_idle_queues_are_not_asked_for_their_memory() -> None:
     broker = Broker(Config())
     declare(broker.vhosts["/"], QUEUES)
     assert len(broker.memory) == 0
-    broker.vhosts["/"].queues["queue-7"].publish(Envelope("", "q", b"\x00\x00"), [b"x\xce"], None)
+    broker.vhosts["/"].queues["queue-7"].publish(Incoming(Envelope("", "q", b"\x00\x00"), [b"x\xce"]), None)
     assert len(broker.memory) == 1
 
 
@@ -106,7 +106,7 @@ def test_when_the_numbers_of_durable_queues_run_out_a_declaration_is_refused_and
     assert "too many" not in vhost.queues
     vhost.declare_queue("transient", False, False, None, {})
     names.next_number = NUMBER_MAX
-    vhost.queues["last"].publish(Envelope("", "last", b"\x00\x00", persistent=True), [b"x\xce"], None)
+    vhost.queues["last"].publish(Incoming(Envelope("", "last", b"\x00\x00", persistent=True), [b"x\xce"]), None)
     assert len(vhost.queues["last"]) == 1
     with pytest.raises(OverflowError):
         names.new_number(QueueName("v", "q", b""))

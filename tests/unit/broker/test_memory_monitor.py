@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.broker.memory.memory_monitor import CHECK_S, MemoryMonitor, desired_duration, fair_share, payload_share
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 
 LIMIT = 1_000_000
 
@@ -72,7 +72,7 @@ def test_below_half_of_the_memory_nobody_is_asked_or_told() -> None:
 
 def test_a_queue_that_holds_more_than_its_targets_is_told_both() -> None:
     queue = PagingQueue(600_000, 12.0)
-    queue.publish(Envelope("", "key", b""), [b"x" * limits.MESSAGE_OVERHEAD_BYTES + b"\xce"], None)
+    queue.publish(Incoming(Envelope("", "key", b""), [b"x" * limits.MESSAGE_OVERHEAD_BYTES + b"\xce"]), None)
     house = House(queue)
     house.look()
     assert house.monitor.desired_duration_s == pytest.approx((12.0 + 1.0) / 0.6)
@@ -250,6 +250,6 @@ def test_a_share_cuts_the_largest_first(held: list[int], budget: int, share: int
 def test_the_payload_of_a_share_leaves_room_for_what_messages_cost_besides() -> None:
     queue = VolatileBackingQueue()
     assert payload_share(queue, 1_000) == 0
-    queue.publish(Envelope("", "key", b""), [b"x" * 3 * limits.MESSAGE_OVERHEAD_BYTES + b"\xce"] * 10, None)
+    queue.publish(Incoming(Envelope("", "key", b""), [b"x" * 3 * limits.MESSAGE_OVERHEAD_BYTES + b"\xce"] * 10), None)
     queue.fetch(5, 1 << 30, True)
     assert payload_share(queue, 1_000) == 750

@@ -11,7 +11,7 @@ from penstock.broker.operations.message_moves import Outcome, Purged, Target, co
 from penstock.broker.operations.message_search import Query, search
 from penstock.broker.operations.messages_at_hand import peek
 from penstock.broker.operations.redrive import redrive
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.queues.taking import drop_taken, take
 
 
@@ -203,7 +203,7 @@ def test_a_message_whose_properties_cannot_be_read_is_shown_found_and_moved(hous
     queue = house.declare("q")
     house.declare("other")
     house.bind("amq.direct", "other", "k")
-    queue.publish(Envelope("", "q", b"\x20\x00\xff\xff\xff\xff"), [b"a\xce"], None)
+    queue.publish(Incoming(Envelope("", "q", b"\x20\x00\xff\xff\xff\xff"), [b"a\xce"]), None)
     assert peek(house.vhost, "q").messages[0].headers == {}
     assert search(house.vhost, "q", Query(header="n")).messages == []
     assert len(search(house.vhost, "q", Query(selector="n IS NULL")).messages) == 1

@@ -11,7 +11,7 @@ from penstock.broker.operations.call_errors import BadQuery, BadRequest, NoSuchQ
 from penstock.broker.operations.message_search import Query, search
 from penstock.broker.operations.message_view import MessageView, to_json
 from penstock.broker.operations.messages_at_hand import Page, pause, peek, resume
-from penstock.message import body_bytes
+from penstock.message import Incoming, body_bytes
 from penstock.queues.taking import drop_taken, take
 
 
@@ -135,7 +135,10 @@ def test_a_queue_that_is_not_there_is_named_with_one_that_is(house: House) -> No
 def test_results_become_json(house: House) -> None:
     house.declare("q")
     house.publish("x", headers={"raw": b"\xff"})
-    house.vhost.queues["q"].publish(house.vhost.queues["q"].backing.browse(0, 1, 0).entries[0][0], [b"\xff\xce"], None)  # type: ignore[union-attr]
+    queue = house.vhost.queues["q"]
+    run = queue.backing.browse(0, 1, 0)
+    assert run is not None
+    queue.publish(Incoming(run.entries[0][0], [b"\xff\xce"]), None)
     data = json.loads(json.dumps(to_json(peek(house.vhost, "q"))))
     assert [message["body"] for message in data["messages"]] == ["x", {"base64": "/w=="}]
     assert data["next_seq_id"] is None

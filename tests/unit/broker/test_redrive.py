@@ -10,7 +10,7 @@ from at_hand_house import House
 from penstock.broker.operations.call_errors import BadRequest, NoSuchQueue
 from penstock.broker.operations.messages_at_hand import peek
 from penstock.broker.operations.redrive import Cursor, Problem, Redriven, redrive
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 
 
 def die(house: House, *texts: str, queue: str = "q") -> None:
@@ -136,7 +136,7 @@ def test_what_dies_again_meanwhile_is_left_for_another_redrive(morgue: House) ->
 def test_a_dead_letter_far_from_the_head_is_reached_in_several_calls(morgue: House) -> None:
     others = 12_000
     envelope = Envelope("", "dead", b"\x00\x00")
-    morgue.vhost.queues["dead"].publish(envelope, [b"no dead letter\xce"] * others, None)
+    morgue.vhost.queues["dead"].publish(Incoming(envelope, [b"no dead letter\xce"] * others), None)
     die(morgue, "a", "b")
     cursor = Cursor()
     done: list[Redriven] = []

@@ -9,7 +9,7 @@ from penstock import limits
 from penstock.broker.definitions.names import without_line_breaks
 from penstock.broker.vhost.vhost import VHost
 from penstock.errors import ChannelException
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 
 LOCKED = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be originally declared"
@@ -162,7 +162,7 @@ def test_nothing_is_remembered_of_an_owner_that_is_gone(house: House) -> None:
 
 
 def publish(house: House, count: int) -> None:
-    house.vhost.queues["q"].publish(Envelope("", "q", b"\x00\x00"), [b"x\xce"] * count, None)
+    house.vhost.queues["q"].publish(Incoming(Envelope("", "q", b"\x00\x00"), [b"x\xce"] * count), None)
 
 
 def test_a_deletion_says_how_many_messages_were_ready(house: House) -> None:

@@ -8,6 +8,7 @@ import pytest
 from at_hand_house import House, Puller
 
 from penstock.broker.features import deduplication
+from penstock.message import Incoming
 from penstock.queues.intake import dedup_window, drop_pace
 from penstock.queues.leaving import returns
 from penstock.queues.queue import Queue
@@ -105,7 +106,7 @@ def test_a_long_run_does_not_leave_a_queue_over_its_count(house: House) -> None:
     house.publish("first")
     envelope = queue.backing.browse(0, 1, 0)
     assert envelope is not None
-    queue.publish(envelope.entries[0][0], [b"%d\xce" % number for number in range(DROPS)], None)
+    queue.publish(Incoming(envelope.entries[0][0], [b"%d\xce" % number for number in range(DROPS)]), None)
     assert house.bodies() == [str(number) for number in range(DROPS - 10, DROPS)]
 
 

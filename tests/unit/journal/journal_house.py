@@ -13,7 +13,7 @@ from penstock.journal.journal import Journal
 from penstock.journal.options import JournalOptions
 from penstock.journal.reading.replay import BatchView, ReplayEnd, replay
 from penstock.journal.syncer import InlineSyncer, SyncDone, Syncer
-from penstock.message import FRAME_END, Envelope
+from penstock.message import FRAME_END, Envelope, Incoming
 
 FOLDER = "journal"
 PROPERTIES = b"\x10\x00\x02"
@@ -86,7 +86,7 @@ class House:
         return place.segment, place.pos
 
     def publish(self, seq_id: int, texts: Sequence[bytes], queue_no: int = 1) -> int:
-        return self.journal.publish(queue_no, seq_id, envelope(), bodies(*texts), -1)
+        return self.journal.publish(queue_no, seq_id, Incoming(envelope(), bodies(*texts)), -1)
 
     def commit_one(self, text: bytes) -> tuple[int, int]:
         """A batch with one message, whose seq_id is the number of such batches before it."""

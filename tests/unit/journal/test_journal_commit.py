@@ -12,6 +12,7 @@ from penstock.journal.format import rows
 from penstock.journal.format.layout import COMMIT_MARK, EVENTS_MAX, FIRST_BATCH_AT, HEADER_BYTES, HEAP_BYTES_MAX
 from penstock.journal.options import JournalOptions
 from penstock.journal.reading.replay import BatchView, replay
+from penstock.message import Incoming
 
 LATER = JournalOptions(sync_window_s=1.0, idle_s=5.0)
 
@@ -623,7 +624,7 @@ def test_closing_tells_those_who_still_wait() -> None:
     house.publish(0, [b"a"])
     house.wait()
     house.journal.commit()
-    house.journal.publish(1, 1, envelope(), bodies(b"b"), -1)
+    house.journal.publish(1, 1, Incoming(envelope(), bodies(b"b")), -1)
     house.wait()
     house.journal.close()
     assert house.answers == [False, False]

@@ -18,6 +18,7 @@ from penstock.journal.format.encoding import Stamp
 from penstock.journal.format.layout import FIRST_BATCH_AT, HEAD_BYTES, HEADER_BYTES, ROW_BYTES
 from penstock.journal.options import JournalOptions
 from penstock.journal.reading.replay import BatchView, replay
+from penstock.message import unlike
 
 HEADER = "<4sHHQqqqqIIIIIIIIIIII"
 ROW = "<qiiiiiBBhq"
@@ -62,7 +63,7 @@ def busy_house() -> House:
     house.publish(7, [b"", b"y"], 2)
     house.commit()
     entries = [(envelope(key, bytes([16, 0, number])), bodies(b"m")[0], None) for number, key in enumerate("aab")]
-    house.journal.publish_entries(1, 30, entries)
+    house.journal.publish(1, 30, unlike(entries), -1)
     house.journal.define(b"{}")
     house.commit()
     house.journal.settle(rows.ACKED, 1, 0, 30, 21_000)

@@ -12,6 +12,7 @@ from penstock.journal.format.layout import BLOCK_BYTES, FIRST_BATCH_AT, HEADER_B
 from penstock.journal.options import JournalOptions
 from penstock.journal.reading.batch_cache import SEGMENTS_OPEN_MAX
 from penstock.journal.reading.replay import RottenBatch
+from penstock.message import Incoming
 
 COLD = JournalOptions(cache_bytes=0)
 
@@ -56,8 +57,8 @@ def test_damage_in_a_block_costs_the_entries_that_touch_it() -> None:
 def test_damaged_properties_cost_those_who_share_them() -> None:
     house = House(options=COLD)
     large = b"\x00\x00" + b"p" * 5000
-    mine = house.journal.publish(1, 0, envelope(properties=large), bodies(b"a", b"b"), -1)
-    other = house.journal.publish(1, 2, envelope(), bodies(b"c"), -1)
+    mine = house.journal.publish(1, 0, Incoming(envelope(properties=large), bodies(b"a", b"b")), -1)
+    other = house.journal.publish(1, 2, Incoming(envelope(), bodies(b"c")), -1)
     place = house.commit()
     house.files.flip(house.path(), house.bytes().index(b"ppp") + 4500, 0)
     # The second block: properties of the first run, and everything that follows.
@@ -65,8 +66,8 @@ def test_damaged_properties_cost_those_who_share_them() -> None:
     assert found[mine : mine + 2] == [None, None]
     assert found[other] is None
     again = House(options=COLD)
-    again.journal.publish(1, 0, envelope(), bodies(b"x" * BLOCK_BYTES * 2), -1)
-    last = again.journal.publish(1, 1, envelope("other", large), bodies(b"c"), -1)
+    again.journal.publish(1, 0, Incoming(envelope(), bodies(b"x" * BLOCK_BYTES * 2)), -1)
+    last = again.journal.publish(1, 1, Incoming(envelope("other", large), bodies(b"c")), -1)
     place = again.commit()
     again.files.flip(again.path(), len(again.bytes()) - 5000, 0)
     assert again.journal.batches.read(*place)[last] is not None
@@ -81,9 +82,10 @@ def test_a_batch_of_very_many_is_put_together_as_it_comes_and_is_the_same() -> N
     firsts: list[int] = []
     seq_id = 0
     for run in runs:
-        first = journal.publish(1, seq_id, made, run, -1)
+        incoming = Incoming(made, run)
+        first = journal.publish(1, seq_id, incoming, -1)
         # Fan-out: the bodies are there already, also when they were the last before others were put together.
-        assert journal.publish(2, seq_id, made, run, -1) == first
+        assert journal.publish(2, seq_id, incoming, -1) == first
         firsts.append(first)
         seq_id += len(run)
     place = house.commit()

@@ -8,7 +8,7 @@ from journal_house import House, bodies, envelope, fields, replayed
 from penstock.journal.format import rows
 from penstock.journal.format.envelopes import NO_ENVELOPE
 from penstock.journal.format.layout import REFERENCE_BODY
-from penstock.message import Entry, Envelope, MessageProps
+from penstock.message import Entry, Envelope, Incoming, unlike
 from penstock.wire.properties import Properties, encode_properties
 
 SETTLED = [
@@ -31,7 +31,7 @@ SETTLED = [
 def test_a_published_run_comes_back_with_envelope_and_bodies() -> None:
     house = House()
     sent = envelope("k", priority=7)
-    first = house.journal.publish(3, 40, sent, bodies(b"one", b"", b"three"), 1234)
+    first = house.journal.publish(3, 40, Incoming(sent, bodies(b"one", b"", b"three")), 1234)
     found = house.journal.batches.read(*house.commit())
     entries = [entry for entry in found[first : first + 3] if entry is not None]
     assert [fields(entry[0]) for entry in entries] == [fields(sent)] * 3
@@ -94,37 +94,21 @@ def test_definitions_and_names_come_back_as_texts() -> None:
 
 def test_a_fan_out_stores_its_bodies_once() -> None:
     house = House()
-    shared, sent = bodies(b"body" * 100), envelope()
-    places = {house.journal.publish(number, 0, sent, shared, -1) for number in (1, 2, 3)}
+    shared = bodies(b"body" * 100)
+    incoming = Incoming(envelope(), shared)
+    places = {house.journal.publish(number, 0, incoming, -1) for number in (1, 2, 3)}
     house.commit()
     assert len(places) == 1
     assert house.bytes().count(b"body" * 100) == 1
     assert replayed(house.files).bodies == {(number, 0): shared[0] for number in (1, 2, 3)}
 
 
-def test_a_list_that_was_filled_anew_is_not_taken_for_a_fan_out() -> None:
-    house = House()
-    reused, sent = bodies(b"first"), envelope()
-    house.journal.publish(1, 0, sent, reused, -1)
-    reused[0] = bodies(b"other")[0]
-    house.journal.publish(2, 0, sent, reused, -1)
-    reused.append(bodies(b"more")[0])
-    house.journal.publish(3, 0, sent, reused, -1)
-    house.commit()
-    assert replayed(house.files).bodies == {
-        (1, 0): bodies(b"first")[0],
-        (2, 0): bodies(b"other")[0],
-        (3, 0): bodies(b"other")[0],
-        (3, 1): bodies(b"more")[0],
-    }
-
-
 def test_a_fan_out_over_two_batches_is_stored_in_each() -> None:
     house = House()
-    shared, sent = bodies(b"body"), envelope()
-    house.journal.publish(1, 0, sent, shared, -1)
+    incoming = Incoming(envelope(), bodies(b"body"))
+    house.journal.publish(1, 0, incoming, -1)
     house.commit()
-    house.journal.publish(2, 0, sent, shared, -1)
+    house.journal.publish(2, 0, incoming, -1)
     assert house.journal.batches.read(*house.commit())[-1] is not None
     assert house.bytes().count(b"body") == 2
 
@@ -132,7 +116,7 @@ def test_a_fan_out_over_two_batches_is_stored_in_each() -> None:
 def test_shared_properties_are_stored_once_for_a_run() -> None:
     house = House()
     properties = b"\x80\x00\x0atext/plain"
-    first = house.journal.publish(1, 0, envelope(properties=properties), bodies(b"a", b"b", b"c"), -1)
+    first = house.journal.publish(1, 0, Incoming(envelope(properties=properties), bodies(b"a", b"b", b"c")), -1)
     found = house.journal.batches.read(*house.commit())
     assert house.bytes().count(b"text/plain") == 1
     assert [entry[0].properties for entry in found[first:] if entry is not None] == [properties] * 3
@@ -160,7 +144,7 @@ def test_the_expiration_of_an_envelope_comes_back() -> None:
         Envelope("", "k\udcff", b"", True, 0, -1),
     ]
     for seq_id, one in enumerate(sent):
-        house.journal.publish(1, seq_id, one, bodies(b"b"), -1)
+        house.journal.publish(1, seq_id, Incoming(one, bodies(b"b")), -1)
     found = house.journal.batches.read(*house.commit())
     published = [entry[0] for entry in found if entry is not None and entry[0] is not NO_ENVELOPE]
     assert [fields(one) for one in published] == [fields(one) for one in sent]
@@ -168,24 +152,24 @@ def test_the_expiration_of_an_envelope_comes_back() -> None:
 
 def mixed_entries() -> list[Entry]:
     same, other = envelope("a"), envelope("a", b"\x10\x00\x01")
-    soon = MessageProps(99)
     return [
         (same, bodies(b"0")[0], None),
         (same, bodies(b"1")[0], None),
         (other, bodies(b"2")[0], None),
         (envelope("b"), bodies(b"3")[0], None),
         (envelope("b", priority=5), bodies(b"4")[0], None),
-        (same, bodies(b"5")[0], soon),
-        (same, bodies(b"6")[0], MessageProps(99)),
-        (envelope("a", persistent=False), bodies(b"7")[0], soon),
+        (same, bodies(b"5")[0], None),
+        (same, bodies(b"6")[0], None),
+        (envelope("a", persistent=False), bodies(b"7")[0], None),
     ]
 
 
-def test_mixed_entries_are_rows_by_address_priority_and_expiry_over_consecutive_entries() -> None:
+def test_messages_with_envelopes_of_their_own_are_rows_by_address_and_priority_over_consecutive_entries() -> None:
     house = House()
     entries = mixed_entries()
-    first = house.journal.publish_entries(1, 20, entries)
-    assert house.journal.publish_entries(2, 0, entries) == first
+    incoming = unlike(entries)
+    first = house.journal.publish(1, 20, incoming, 99)
+    assert house.journal.publish(2, 0, incoming, -1) == first
     found = house.journal.batches.read(*house.commit())[first : first + len(entries)]
     assert [(fields(entry[0]), entry[1]) for entry in found if entry is not None] == [
         (fields(entry[0]), entry[1]) for entry in entries
@@ -193,21 +177,21 @@ def test_mixed_entries_are_rows_by_address_priority_and_expiry_over_consecutive_
     published = [row for row in replayed(house.files).rows if row[6] == rows.PUBLISHED]
     stretches = [(row[0], row[3], row[5] - first, row[7], row[8], row[9]) for row in published if row[1] == 1]
     assert stretches == [
-        (20, 3, 0, rows.PERSISTENT, 0, -1),
-        (23, 1, 3, rows.PERSISTENT | rows.SHARED_PROPS, 0, -1),
-        (24, 1, 4, rows.PERSISTENT | rows.SHARED_PROPS, 5, -1),
+        (20, 3, 0, rows.PERSISTENT, 0, 99),
+        (23, 1, 3, rows.PERSISTENT | rows.SHARED_PROPS, 0, 99),
+        (24, 1, 4, rows.PERSISTENT | rows.SHARED_PROPS, 5, 99),
         (25, 2, 5, rows.PERSISTENT | rows.SHARED_PROPS, 0, 99),
         (27, 1, 7, rows.SHARED_PROPS, 0, 99),
     ]
     assert [row[5] for row in published if row[1] == 2] == [row[5] for row in published if row[1] == 1]
 
 
-def test_entries_that_were_changed_in_place_are_stored_again() -> None:
+def test_the_same_entries_published_anew_are_stored_again() -> None:
     house = House()
     entries = mixed_entries()
-    first = house.journal.publish_entries(1, 0, entries)
+    first = house.journal.publish(1, 0, unlike(entries), -1)
     entries[0] = (entries[0][0], bodies(b"new")[0], None)
-    assert house.journal.publish_entries(2, 0, entries) != first
+    assert house.journal.publish(2, 0, unlike(entries), -1) != first
     house.commit()
     assert replayed(house.files).bodies[2, 0] == bodies(b"new")[0]
 

@@ -16,7 +16,7 @@ from penstock.journal.reading.batch import Decoded, RottenBatch
 from penstock.journal.reading.batch_cache import SEGMENTS_OPEN_MAX
 from penstock.journal.reading.light_view import LightView, light_view_at
 from penstock.journal.reading.segment_reader import SegmentReader
-from penstock.message import Entry, MessageProps
+from penstock.message import Entry, Incoming, MessageProps, unlike
 
 # Nothing is decoded whole and kept, so each single read goes through a view.
 NO_BATCHES = JournalOptions(cache_bytes=0)
@@ -72,11 +72,11 @@ def gather(house: House, rng: random.Random) -> None:
             run = bodies(*[rng.randbytes(rng.choice([0, 30, 700, 5000])) for _ in range(rng.choice([1, 2, 20]))])
             made = envelope(f"run {rng.randrange(3)}", rng.choice([b"", b"\x00\x00", b"\x00\x00" + b"q" * 5000]))
             for queue_no in queues:
-                journal.publish(queue_no, seq_id, made, run, -1)
+                journal.publish(queue_no, seq_id, Incoming(made, run), -1)
         elif choice in (1, 2):
             mixed = random_entries(rng, rng.choice([1, 4]))
             for queue_no in queues:
-                journal.publish_entries(queue_no, seq_id, mixed)
+                journal.publish(queue_no, seq_id, unlike(mixed), -1)
         elif choice == 3:
             journal.publish_references(1, seq_id, envelope("r"), [77, 2**40], [5000, 1], -1)
         elif choice == 4:
@@ -146,7 +146,7 @@ def test_damage_in_each_block_costs_the_same_entries_either_way(seed: int) -> No
     house = House(options=NO_BATCHES)
     # Names and properties of more than one block, so that each kind of text is hit alone.
     large = [(envelope(f"k{number}" * 20, b"\x00\x00" + b"p" * 600), b"body\xce", None) for number in range(20)]
-    house.journal.publish_entries(1, 0, large)
+    house.journal.publish(1, 0, unlike(large), -1)
     gather(house, rng)
     place = house.commit()
     header = header_of(house, place)
@@ -290,7 +290,7 @@ def many(house: House, batches: int, count: int) -> list[tuple[int, int, int]]:
             (envelope("key", b"\x00\x00%d" % number), b"%d %d\xce" % (batch, number) * 30, MessageProps(number))
             for number in range(count)
         ]
-        first = house.journal.publish_entries(1, batch * count, entries)
+        first = house.journal.publish(1, batch * count, unlike(entries), -1)
         place = house.commit()
         found.extend([(*place, first + number) for number in range(count)])
     return found

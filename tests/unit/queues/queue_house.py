@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
-from penstock.message import ConfirmToken, Envelope, Run, body_bytes
+from penstock.message import ConfirmToken, Envelope, Incoming, Run, body_bytes
 from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
@@ -73,7 +73,7 @@ class House:
     def publish(self, *texts: str, expiration_ms: int = -1, confirm: ConfirmToken | None = None) -> None:
         """A run of messages."""
         envelope = Envelope("", "q", b"\x00\x00", expiration_ms=expiration_ms)
-        self.queue.publish(envelope, [text.encode() + b"\xce" for text in texts], confirm)
+        self.queue.publish(Incoming(envelope, [text.encode() + b"\xce" for text in texts]), confirm)
 
     def consumer(self, inbox: Inbox | None = None, interested: bool = True) -> Inbox:
         inbox = inbox or Inbox()

@@ -12,7 +12,7 @@ from queue_house import Inbox
 
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
-from penstock.message import Envelope, MessageProps, Run, body_bytes
+from penstock.message import Envelope, Incoming, MessageProps, Run, body_bytes
 from penstock.queues.consumers.consumer import ConsumerFilter
 from penstock.queues.selection.order import Order
 from penstock.queues.selection.selection import SelectionHost
@@ -108,7 +108,7 @@ class ShelfHouse:
     def publish_one(self, key: str, body: bytes, expiry_ms: int, priority: int = 0) -> int:
         envelope = Envelope("", key, b"\x00\x00", priority=priority)
         props = None if expiry_ms == NO_EXPIRY else MessageProps(expiry_ms)
-        seq_id = self.backing.publish(envelope, [body + b"\xce"], props)
+        seq_id = self.backing.publish(Incoming(envelope, [body + b"\xce"]), props)
         self.selection.published(seq_id, 1)
         return seq_id
 
@@ -118,7 +118,7 @@ class ShelfHouse:
 
     def publish_run(self, key: str, count: int) -> list[int]:
         """One run of equal messages."""
-        first = self.backing.publish(Envelope("", key, b"\x00\x00"), [b"run\xce"] * count, None)
+        first = self.backing.publish(Incoming(Envelope("", key, b"\x00\x00"), [b"run\xce"] * count), None)
         self.selection.published(first, count)
         return list(range(first, first + count))
 

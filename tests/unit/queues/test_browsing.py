@@ -12,7 +12,7 @@ from tests.effort import examples
 
 from penstock import limits
 from penstock.backing.volatile import VolatileBackingQueue
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.queues.consumers.browsing import PAGE_MESSAGES, SHELVED_AT_ONCE, browse_run, has_more
 from penstock.queues.consumers.consumer import ConsumerFilter
 from penstock.queues.selection.fifo_order import FifoOrder, fifo_selection
@@ -61,7 +61,7 @@ class Shop:
     def publish(self, count: int) -> None:
         if count:
             bodies = [b"%d\xce" % number for number in range(self.published, self.published + count)]
-            self.selection.published(self.backing.publish(ENVELOPE, bodies, None), count)
+            self.selection.published(self.backing.publish(Incoming(ENVELOPE, bodies), None), count)
             self.published += count
 
     def shelve_all(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.clock import ManualClock
 from penstock.config import Config
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.queues.consumers.consumer import Consumer
 
 
@@ -32,7 +32,7 @@ def test_messages_expire_after_a_consumer_has_failed_to_take_one_that_was_for_it
     consumer = Failing()
     queue.add_consumer(consumer, True)
     with pytest.raises(KeyError):
-        queue.publish(Envelope("", "q", b"\x00\x00", expiration_ms=0), [b"now or never\xce"], None)
+        queue.publish(Incoming(Envelope("", "q", b"\x00\x00", expiration_ms=0), [b"now or never\xce"]), None)
     queue.remove_consumer(consumer)
     clock.advance(1)
     broker.expiries.run_due(broker.clock.wall_ms())

@@ -6,6 +6,7 @@ import pytest
 from queue_house import Inbox
 from shelf_house import MANY, ShelfHouse, asked, bodies_of, ids_of, picky
 
+from penstock.message import Incoming
 from penstock.queues.selection.fifo_order import FifoOrder, fifo_selection
 
 
@@ -49,7 +50,7 @@ def test_a_run_ends_where_the_redelivered_flag_changes(house: ShelfHouse) -> Non
 
 
 def test_a_message_keeps_its_flag_while_it_is_shelved(house: ShelfHouse) -> None:
-    house.backing.publish(house.backing_envelope(), [b"m\xce"], None, True)
+    house.backing.publish(Incoming(house.backing_envelope(), [b"m\xce"]), None, True)
     house.selection.take([999])
     nobody = picky("z")
     assert house.fetch(nobody) == []

@@ -17,7 +17,7 @@ from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
-from penstock.message import Envelope, MessageProps
+from penstock.message import Envelope, Incoming, MessageProps
 from penstock.queues.delayed.held_selection import HeldSelection
 from penstock.queues.leaving.dead_letters import EXPIRED
 from penstock.queues.leaving.expiry import Expiring, ExpirySchedule
@@ -86,7 +86,7 @@ class HeldHouse:
                 count += 1
             props = None if due_ms is None else MessageProps(due_ms)
             bodies = [b"x" * size + b"\xce"] * count
-            first = self.backing.publish(Envelope("", "q", b"\x00\x00", True), bodies, props)
+            first = self.backing.publish(Incoming(Envelope("", "q", b"\x00\x00", True), bodies), props)
             self.held.published(first, count)
             seq_ids += range(first, first + count)
             at += count
@@ -200,7 +200,7 @@ class Waker(Expiring):
 
 def test_a_schedule_that_runs_what_is_due_comes_to_an_end_after_one_slice() -> None:
     backing = VolatileBackingQueue()
-    backing.publish(Envelope("", "q", b"\x00\x00"), [b"x\xce"] * 10, MessageProps(1_500))
+    backing.publish(Incoming(Envelope("", "q", b"\x00\x00"), [b"x\xce"] * 10), MessageProps(1_500))
     house = HeldHouse(backing, releases=3, fill=4)
     schedule = ExpirySchedule()
     waker = Waker(house, schedule)
@@ -307,7 +307,7 @@ def recovered(count: int, fill: int, fill_bytes: int = MANY, size: int = 3) -> H
     """A queue with messages of the last run, the later ones due earlier."""
     backing = VolatileBackingQueue()
     for number in range(count):
-        backing.publish(Envelope("", "q", b"\x00\x00"), [b"x" * size + b"\xce"], MessageProps(5_000 - number))
+        backing.publish(Incoming(Envelope("", "q", b"\x00\x00"), [b"x" * size + b"\xce"]), MessageProps(5_000 - number))
     return HeldHouse(backing, fill=fill, fill_bytes=fill_bytes)
 
 

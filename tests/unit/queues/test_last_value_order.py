@@ -6,6 +6,7 @@ import pytest
 from queue_house import Inbox
 from shelf_house import ShelfHouse, picky, read_key
 
+from penstock.message import Incoming
 from penstock.queues.selection.last_value_order import LastValueOrder
 
 
@@ -76,7 +77,7 @@ def test_after_an_ack_the_key_begins_anew(house: ShelfHouse) -> None:
 
 
 def test_of_messages_that_come_back_unknown_the_highest_number_wins(house: ShelfHouse) -> None:
-    house.backing.publish(house.backing_envelope(), [b"a\xce", b"b\xce"], None)
+    house.backing.publish(Incoming(house.backing_envelope(), [b"a\xce", b"b\xce"]), None)
     house.backing.fetch(2, 99, True)
     assert house.selection.returned([1, 0]) == [0]
     assert house.selection.shelved_ids() == [1]
@@ -113,6 +114,6 @@ def test_filters_see_the_newest_of_each_key(house: ShelfHouse) -> None:
 
 
 def test_all_is_known_after_a_recovery(house: ShelfHouse) -> None:
-    house.backing.publish(house.backing_envelope(), [b"1\xce", b"2\xce", b"3\xce"], None)
+    house.backing.publish(Incoming(house.backing_envelope(), [b"1\xce", b"2\xce", b"3\xce"]), None)
     house.selection.published(-1, 3)
     assert house.drain(None) == [2]

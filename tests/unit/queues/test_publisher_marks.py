@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.backing.volatile import VolatileBackingQueue
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.queues.consumers.publisher_marks import NoLocal, PublisherMarks, attached, detached
 
 ANNA, BERT = object(), object()
@@ -14,7 +14,7 @@ ENVELOPE = Envelope("", "q", b"\x00\x00")
 
 
 def publish(backing: VolatileBackingQueue, marks: PublisherMarks | None, publisher: object, count: int = 1) -> int:
-    first = backing.publish(ENVELOPE, [b"x\xce"] * count, None)
+    first = backing.publish(Incoming(ENVELOPE, [b"x\xce"] * count), None)
     if marks is not None:
         marks.published(publisher, first, count)
         marks.check_invariants()

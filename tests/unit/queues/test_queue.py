@@ -10,7 +10,7 @@ from tests.effort import examples
 
 from penstock import limits
 from penstock.errors import ChannelException
-from penstock.message import Envelope
+from penstock.message import Envelope, unlike
 from penstock.queues.consumers.node_list import INTERESTED, NOTIFIED
 from penstock.queues.selection.shelf_selection import ShelfSelection
 from penstock.queues.selection.sorted_order import SortedOrder
@@ -102,7 +102,7 @@ def test_messages_with_envelopes_of_their_own_are_published_and_pulled_like_a_ru
     inbox = house.consumer()
     token = Token()
     envelopes = [Envelope("", "q", b"\x08\x00" + bytes([priority])) for priority in (1, 2)]
-    house.queue.publish_entries([(envelope, b"x\xce", None) for envelope in envelopes], token)
+    house.queue.publish(unlike([(envelope, b"x\xce", None) for envelope in envelopes]), token)
     assert (inbox.told, token.completed, house.queue.published_count) == (1, 1, 2)
     run = house.queue.pull(inbox, 5)
     assert run is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from queue_house import Grasping, House, Inbox, Token, texts_of
 from tests.effort import examples
 
-from penstock.message import Envelope, Run
+from penstock.message import Envelope, Run, unlike
 from penstock.queues.leaving.expiry import STALE_MIN, ExpirySchedule
 
 
@@ -93,7 +93,7 @@ def test_a_run_does_not_carry_along_what_has_expired_behind_a_plain_message(hous
 def test_a_run_does_not_carry_along_what_has_expired_behind_entries_of_their_own(house: House) -> None:
     inbox = house.consumer()
     house.publish("a", expiration_ms=1000)
-    house.queue.publish_entries([(Envelope("", "q", b"\x00\x00"), b"b\xce", None)], None)
+    house.queue.publish(unlike([(Envelope("", "q", b"\x00\x00"), b"b\xce", None)]), None)
     house.publish("c", expiration_ms=10)
     house.pass_ms(100)
     assert house.pull_all(inbox) == ["a", "b"]
@@ -102,7 +102,7 @@ def test_a_run_does_not_carry_along_what_has_expired_behind_entries_of_their_own
     inbox = house.consumer()
     house.publish("z", expiration_ms=10)
     house.get()
-    house.queue.publish_entries([(Envelope("", "q", b"\x00\x00"), b"a\xce", None)], None)
+    house.queue.publish(unlike([(Envelope("", "q", b"\x00\x00"), b"a\xce", None)]), None)
     house.publish("b", expiration_ms=20)
     house.pass_ms(100)
     assert house.pull_all(inbox) == ["a"]

@@ -8,7 +8,7 @@ from shelf_house import MANY, ShelfHouse, ids_of, picky
 
 from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueue, VolatileBackingQueues
-from penstock.message import Run
+from penstock.message import Incoming, Run
 from penstock.queues.selection.fifo_order import FifoOrder
 
 
@@ -93,7 +93,7 @@ def test_a_delivered_message_is_not_taken(house: ShelfHouse) -> None:
 def test_what_was_delivered_before_there_was_a_selection_comes_back_in_order() -> None:
     backing = VolatileBackingQueue()
     house = ShelfHouse(FifoOrder(), backing)
-    backing.publish(house.backing_envelope(), [b"a\xce", b"bb\xce", b"c\xce"], None)
+    backing.publish(Incoming(house.backing_envelope(), [b"a\xce", b"bb\xce", b"c\xce"]), None)
     backing.fetch(2, MANY, True)
     assert house.selection.returned([1, 0, 42]) == []
     assert house.selection.ready_bytes() == 3
@@ -263,7 +263,7 @@ def test_what_is_published_in_front_of_shelved_messages_comes_first() -> None:
 def test_what_comes_back_does_not_overtake_what_is_in_the_backing_in_front_of_it() -> None:
     backing = VolatileBackingQueue()
     house = ShelfHouse(FifoOrder(), backing)
-    backing.publish(house.backing_envelope(), [b"a\xce", b"b\xce", b"c\xce"], None)
+    backing.publish(Incoming(house.backing_envelope(), [b"a\xce", b"b\xce", b"c\xce"]), None)
     backing.fetch(2, MANY, True)
     backing.requeue([0])
     house.requeue(1)

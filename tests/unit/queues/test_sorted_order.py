@@ -6,6 +6,7 @@ import pytest
 from queue_house import Inbox
 from shelf_house import ShelfHouse, picky, read_key
 
+from penstock.message import Incoming
 from penstock.queues.selection.sorted_order import SortedOrder
 
 
@@ -70,7 +71,7 @@ def test_everything_is_known_as_soon_as_it_is_published(house: ShelfHouse) -> No
 
 def test_what_was_there_before_is_sorted_in_when_the_queue_is_recovered(house: ShelfHouse) -> None:
     for body in (b"b\xce", b"a\xce"):
-        house.backing.publish(house.backing_envelope(), [body], None)
+        house.backing.publish(Incoming(house.backing_envelope(), [body]), None)
     house.selection.published(-1, 2)
     assert house.selection.ready_count() == 2
 

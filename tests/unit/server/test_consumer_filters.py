@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.broker.features.envelope_view import PROPERTIES, EnvelopeView
 from penstock.errors import ChannelException
 from penstock.fields import Table
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.queues.consumers.publisher_marks import NoLocal, attached
 from penstock.selectors.parser import PROPERTIES as SELECTOR_PROPERTIES
 from penstock.server.channel.consumer_filters import SelectorFilter, consumer_filter
@@ -233,7 +233,7 @@ def test_a_consumer_that_finds_nothing_for_it_in_a_long_queue_lets_others_have_t
     bench = Bench()
     queue = bench.queue("q")
     count = 20 * limits.TURN_MESSAGES_MAX
-    queue.publish(envelope(), [b"x\xce"] * count, None)
+    queue.publish(Incoming(envelope(), [b"x\xce"] * count), None)
     client = bench.client()
     client.send(
         commands.Basic.Consume(0, "q", "c", arguments={"x-browse": browse, "x-selector": "amqp.type = 'nobody'"})

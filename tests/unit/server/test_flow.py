@@ -9,7 +9,7 @@ from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.volatile import VolatileBackingQueue
 from penstock.clock import ManualClock
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
@@ -68,7 +68,7 @@ class Bench:
         return Queue("q", "/", False, False, None, {}, VolatileBackingQueue(), ManualClock(), ExpirySchedule(), Owner())
 
     def publish(self, count: int, size: int = 1) -> None:
-        self.queue.publish(Envelope("", "q", b"\x00\x00"), [b"x" * size + b"\xce"] * count, None)
+        self.queue.publish(Incoming(Envelope("", "q", b"\x00\x00"), [b"x" * size + b"\xce"] * count), None)
         self.flow.after_publish(self.publisher, [self.queue])
 
     def take(self, count: int) -> None:

@@ -14,7 +14,7 @@ from penstock.journal.format import rows
 from penstock.journal.options import JournalOptions
 from penstock.journal.place import BatchPlace
 from penstock.journal.syncer import InlineSyncer, SyncDone, Syncer
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.store.node.node_store import NO_SEGMENT, NodeStore, Recovered, StoredQueue
 from penstock.store.node.options import StoreOptions
 from penstock.store.node.queue_names import queue_folder
@@ -160,7 +160,9 @@ class PlainQueue(StoredQueue):
 
     def publish(self, *bodies: bytes) -> int:
         seq_id = self.state.next_seq_id
-        entry = self.node.journal.publish(self.queue_no, seq_id, ENVELOPE, [body + b"\xce" for body in bodies], -1)
+        entry = self.node.journal.publish(
+            self.queue_no, seq_id, Incoming(ENVELOPE, [body + b"\xce" for body in bodies]), -1
+        )
         for position, body in enumerate(bodies):
             place = self.node.journal.place
             self.messages[seq_id + position] = (len(body), places.JOURNAL, place, entry + position, -1)

@@ -8,7 +8,7 @@ import pytest
 from node_house import SLOTS, VHOST, PlainQueue, new_disk, open_node
 from tests.disk.sim_files import SimFiles
 
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.store.inspect.dump import dump
 from penstock.store.node.checkpoint import checkpoint_path
 
@@ -117,7 +117,7 @@ def test_names_that_a_client_chose_cannot_reach_a_terminal() -> None:
     files = new_disk()
     node = open_node(files)
     number = node.queue_number(VHOST, "q1", b"\x1b]0;title\x07\xff")
-    node.journal.publish(number, 0, Envelope("x\n", "\x1b[2J\udcff", b""), [b"\x9b\xce"], -1)
+    node.journal.publish(number, 0, Incoming(Envelope("x\n", "\x1b[2J\udcff", b""), [b"\x9b\xce"]), -1)
     node.journal.commit(urgent=True)
     node.checkpoint_now()
     assert len(shown(files, SEGMENT)) == 5

@@ -57,7 +57,7 @@ from penstock.backing.postgres.looks import Shown
 from penstock.backing.postgres.reserved import PgReserved
 from penstock.call_all import call_all
 from penstock.errors import ChannelException
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, refuse_all
+from penstock.message import ConfirmToken, Entry, Incoming, MessageProps, Run, refuse_all
 
 # Names the implementation, also where there is no object of it.
 KIND: Final = "postgres"
@@ -190,14 +190,11 @@ class PgBackingQueue(BackingQueue):
 
     # --- publishing -------------------------------------------------------------------------------
 
-    def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
-    ) -> int:
-        rows = [self._envelopes.row(envelope, body, props, delivered > NOT_DELIVERED) for body in bodies]
+    def publish(self, incoming: Incoming, props: MessageProps | None, delivered: int = NOT_DELIVERED) -> int:
+        row = self._envelopes.row
+        was_delivered = delivered > NOT_DELIVERED
+        rows = [row(own, body, props, was_delivered) for own, body, _ in incoming.entries_with(None)]
         return self._put(rows, None if props is None else props.confirm)
-
-    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
-        return self._put([self._envelopes.row(entry[0], entry[1], entry[2], False) for entry in entries], confirm)
 
     def _put(self, rows: list[PutRow], confirm: ConfirmToken | None) -> int:
         waiting = WaitingPut(self, len(rows), confirm)

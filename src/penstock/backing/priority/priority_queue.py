@@ -58,7 +58,7 @@ from penstock.backing.priority.priority_levels import (
     SplitConfirm,
     inner_id,
 )
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
+from penstock.message import ConfirmToken, Entry, Incoming, MessageProps, Run, unlike
 
 NAME: Final = "priority"
 # The highest x-max-priority: the priority of a message is one octet.
@@ -117,34 +117,31 @@ class PriorityBackingQueue(BackingQueue):
 
     # --- publishing -------------------------------------------------------------------------------
 
-    def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
-    ) -> int:
-        level = self._levels.of_priority(envelope.priority)
-        return self._levels.base(level) | self._opened(level).publish(envelope, bodies, props, delivered)
-
-    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
+    def publish(self, incoming: Incoming, props: MessageProps | None, delivered: int = NOT_DELIVERED) -> int:
+        entries = incoming.entries
+        if entries is None:
+            return self._publish_to(self._levels.of_priority(incoming.envelope.priority), incoming, props, delivered)
         by_level: dict[int, list[Entry]] = {}
         for entry in entries:
             by_level.setdefault(self._levels.of_priority(entry[0].priority), []).append(entry)
         if len(by_level) == 1:
-            # The list as it came: an inner backing may know it again in the next queue that gets it.
-            return self._publish_to(self._levels.of_priority(entries[0][0].priority), entries, confirm)
+            # As they came: an inner backing may know them again in the next queue that gets them.
+            return self._publish_to(self._levels.of_priority(entries[0][0].priority), incoming, props, delivered)
         for level in by_level:
             self._opened(level)
-        if confirm is not None:
-            confirm = SplitConfirm(confirm, len(by_level))
-        firsts = [self._publish_to(level, part, confirm) for level, part in by_level.items()]
+        if props is not None and props.confirm is not None:
+            props = MessageProps(props.expiry_ms, SplitConfirm(props.confirm, len(by_level)))
+        firsts = [self._publish_to(level, unlike(part), props, delivered) for level, part in by_level.items()]
         return firsts[0]
 
-    def _publish_to(self, level: int, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
-        return self._levels.base(level) | self._opened(level).publish_entries(entries, confirm)
+    def _publish_to(self, level: int, incoming: Incoming, props: MessageProps | None, delivered: int) -> int:
+        return self._levels.base(level) | self._opened(level).publish(incoming, props, delivered)
 
-    def discard(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None) -> None:
+    def discard(self, incoming: Incoming) -> None:
         # A level that is not open has nothing to do with what will not be held.
-        backing = self._levels.at(self._levels.of_priority(envelope.priority))
+        backing = self._levels.at(self._levels.of_priority(incoming.envelope.priority))
         if backing is not None:
-            backing.discard(envelope, bodies, props)
+            backing.discard(incoming)
 
     def drain_confirmed(self) -> list[ConfirmToken]:
         drained: list[ConfirmToken] = []

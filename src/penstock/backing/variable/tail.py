@@ -15,15 +15,13 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Final, final
 
 from penstock.backing.variable.homes import Homes
 from penstock.backing.zones.journal_spans import JournalSpans
 from penstock.backing.zones.msg_status import NOWHERE, MsgStatus
 from penstock.backing.zones.zones import Zones
-from penstock.limits import SMALL_PROPERTIES_BYTES
-from penstock.message import Entry, Envelope, MessageProps, large_properties_bytes
+from penstock.message import Entry, Incoming, MessageProps, large_properties_bytes
 from penstock.store.queue import places
 
 # Runs at the tail are joined up to this size: fewer objects, and still little to hold on to when most of it was taken.
@@ -51,74 +49,36 @@ class Tail:
         self.spans = JournalSpans()
         self._last_place = NOWHERE
 
-    def publish(self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: bool) -> bool:
-        """Append a run; True when it is persistent."""
+    def publish(self, incoming: Incoming, props: MessageProps | None, delivered: bool) -> bool:
+        """Append messages; True when some are persistent."""
         first = self.next_seq_id
-        count = len(bodies)
+        count = incoming.count
         self.next_seq_id = first + count
         if delivered:
             self._mark_delivered(first, count)
-        entries: list[Entry]
-        if count == 1:
-            body = bodies[0]
-            size = size_each = largest = len(body) - 1
-            entries = [(envelope, body, props)]
-        else:
-            sizes = list(map(len, bodies))
-            size = sum(sizes) - count
-            largest = max(sizes) - 1
-            size_each = largest if size == largest * count else -1
-            entries = list(zip(repeat(envelope), bodies, repeat(props), strict=False))
-        persistent = envelope.persistent and self._durable
-        described = len(envelope.properties)
-        heavy = described * count if described > SMALL_PROPERTIES_BYTES else 0
-        if not self._homes.is_large(envelope, largest):
-            if persistent:
-                entry = self._journal.publish(
-                    self._queue_no, first, envelope, bodies, -1 if props is None else props.expiry_ms
-                )
-                lsn = self._journal.next_lsn - count
-                self._append_journaled(first, entries, props, size_each, size, entry, delivered, heavy, lsn)
+        persistent_count = incoming.persistent_count() if self._durable else 0
+        entries = incoming.entries_with(props)
+        size_each, size, heavy = incoming.size_each, incoming.size_bytes, incoming.heavy_bytes
+        if incoming.largest_bytes() >= self._homes.embed_below > 0:
+            if incoming.entries is None and size_each >= 0:
+                self._append_large(first, entries, props, size_each, size, persistent_count > 0, delivered, heavy)
             else:
-                self._append(first, entries, props, size_each, size, places.QUEUE_STORE, delivered, heavy)
-        elif size_each >= 0:
-            self._append_large(first, entries, props, size_each, size, persistent, delivered, heavy)
-        else:
-            self._append_by_size(first, entries, persistent, delivered)
-        return persistent
-
-    def publish_entries(self, entries: Sequence[Entry]) -> bool:
-        """Append messages that differ in their envelopes; True when one of them is persistent."""
-        first = self.next_seq_id
-        count = len(entries)
-        self.next_seq_id = first + count
-        any_persistent = False
-        if self._durable:
-            persistent_count = sum([1 for entry in entries if entry[0].persistent])
-            any_persistent = persistent_count > 0
-            mixed = 0 < persistent_count < count
-        else:
-            mixed = False
-        largest = max([len(entry[1]) + len(entry[0].properties) + len(entry[0].address) for entry in entries])
-        has_props = any([entry[2] is not None for entry in entries])
-        if mixed or largest > self._homes.embed_below > 0 or (has_props and not any_persistent):
-            self._append_each(first, entries)
-        elif has_props:
-            self._append_timed(first, entries)
-        else:
-            listed = list(entries)
-            sizes = [len(entry[1]) for entry in listed]
-            size = sum(sizes) - count
-            size_each = sizes[0] - 1 if size == (sizes[0] - 1) * count and min(sizes) == sizes[0] else -1
-            heavy = large_properties_bytes(listed) if largest > SMALL_PROPERTIES_BYTES else 0
-            if any_persistent:
-                # The sequence as it came, not the copy: the journal tells a fan-out by it.
-                entry_no = self._journal.publish_entries(self._queue_no, first, entries)
-                lsn = self._journal.next_lsn - count
-                self._append_journaled(first, listed, None, size_each, size, entry_no, False, heavy, lsn)
+                self._append_each(first, entries, delivered)
+        elif incoming.is_timed:
+            if persistent_count == count:
+                self._append_timed(first, entries)
             else:
-                self._append(first, listed, None, size_each, size, places.QUEUE_STORE, False, heavy)
-        return any_persistent
+                self._append_each(first, entries, delivered)
+        elif persistent_count == count:
+            expiry_ms = -1 if props is None else props.expiry_ms
+            entry = self._journal.publish(self._queue_no, first, incoming, expiry_ms)
+            lsn = self._journal.next_lsn - count
+            self._append_journaled(first, entries, props, size_each, size, entry, delivered, heavy, lsn)
+        elif persistent_count == 0:
+            self._append(first, entries, props, size_each, size, places.QUEUE_STORE, delivered, heavy)
+        else:
+            self._append_each(first, entries, delivered)
+        return persistent_count > 0
 
     def _append(
         self,
@@ -227,15 +187,10 @@ class Tail:
         self._zones.tail().append(status)
         self._zones.count_published(count, size, heavy)
 
-    def _append_by_size(self, first: int, entries: list[Entry], persistent: bool, delivered: bool) -> None:
-        """Messages of one envelope, some of them large: each in a run of its own."""
-        for offset, entry in enumerate(entries):
-            self._append_one(first + offset, entry, persistent, delivered)
-
-    def _append_each(self, first: int, entries: Sequence[Entry]) -> None:
+    def _append_each(self, first: int, entries: Sequence[Entry], delivered: bool) -> None:
         """Messages that differ in what must happen to them."""
         for offset, entry in enumerate(entries):
-            self._append_one(first + offset, entry, self._durable and entry[0].persistent, False)
+            self._append_one(first + offset, entry, self._durable and entry[0].persistent, delivered)
 
     def _append_timed(self, first: int, entries: Sequence[Entry]) -> None:
         """Small persistent messages with an expiry each: rows of their own, but one place."""
@@ -256,7 +211,7 @@ class Tail:
             self._append_large(seq_id, [entry], props, size, size, persistent, delivered, heavy)
         elif persistent:
             expiry_ms = -1 if props is None else props.expiry_ms
-            entry_no = self._journal.publish(self._queue_no, seq_id, envelope, [body], expiry_ms)
+            entry_no = self._journal.publish(self._queue_no, seq_id, Incoming(envelope, [body]), expiry_ms)
             lsn = self._journal.next_lsn - 1
             self._append_journaled(seq_id, [entry], props, size, size, entry_no, delivered, heavy, lsn)
         else:

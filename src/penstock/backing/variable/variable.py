@@ -72,7 +72,7 @@ from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.journal.format import rows
 from penstock.journal.journal import ROW_COUNT_MAX
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run
+from penstock.message import ConfirmToken, Entry, Incoming, MessageProps, Run
 from penstock.store.queue.live_map import LiveMap
 
 log: Final = logging.getLogger("penstock.store")
@@ -182,24 +182,14 @@ class VariableBackingQueue(BackingQueue):
 
     # --- publishing -------------------------------------------------------------------------------
 
-    def publish(
-        self, envelope: Envelope, bodies: Sequence[bytes], props: MessageProps | None, delivered: int = NOT_DELIVERED
-    ) -> int:
+    def publish(self, incoming: Incoming, props: MessageProps | None, delivered: int = NOT_DELIVERED) -> int:
         first = self.tail.next_seq_id
-        persistent = self.tail.publish(envelope, bodies, props, delivered > NOT_DELIVERED)
+        persistent = self.tail.publish(incoming, props, delivered > NOT_DELIVERED)
         if delivered == DOUBTFUL:
-            self.doubt(range(first, first + len(bodies)))
+            self.doubt(range(first, first + incoming.count))
         if props is not None and props.confirm is not None:
             self._owed.add(props.confirm, persistent)
-        self._published(len(bodies))
-        return first
-
-    def publish_entries(self, entries: Sequence[Entry], confirm: ConfirmToken | None) -> int:
-        first = self.tail.next_seq_id
-        persistent = self.tail.publish_entries(entries)
-        if confirm is not None:
-            self._owed.add(confirm, persistent)
-        self._published(len(entries))
+        self._published(incoming.count)
         return first
 
     def _published(self, count: int) -> None:

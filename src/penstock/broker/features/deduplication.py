@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.fields import Field
 from penstock.limits import DEDUP_KEY_OVERHEAD_BYTES
-from penstock.message import FRAME_END, ConfirmToken, Entry, Envelope, body_bytes
+from penstock.message import FRAME_END, ConfirmToken, Entry, Envelope, Incoming, body_bytes
 from penstock.queues.delayed.next_turn import NextTurn
 from penstock.queues.delayed.timetable import DUE_MS_MAX
 from penstock.queues.intake.dedup_window import DedupWindow
@@ -84,7 +84,7 @@ class DedupGate(Gate):
         # No time to live in the queue itself: the window alone says what leaves, so that both stay in step.
         expiry_ms = -1 if ttl_ms < 0 else min(now_ms + ttl_ms, DUE_MS_MAX)
         key_envelope = self._lasting if envelope.persistent else self._transient
-        self._companion.hold(key_envelope, [key + FRAME_END], None, expiry_ms)
+        self._companion.hold(Incoming(key_envelope, [key + FRAME_END]), None, expiry_ms)
         self._drop(self._window.add(key, now_ms, expiry_ms))
         if not self._expiring.is_awaited:
             self._look_later(now_ms)

@@ -20,7 +20,7 @@ from penstock.broker.vhost.handovers import Errand, same_routes
 from penstock.clock import Clock
 from penstock.fields import Field
 from penstock.limits import TABLE_ITEMS_MAX
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, unlike
 from penstock.queues.intake.intake import Hold
 from penstock.queues.leaving.dead_letters import Dead, DeadLetterSource
 from penstock.queues.leaving.returns import Counting, Retry
@@ -81,7 +81,7 @@ def hold_run(
         if COUNT_OCTETS in envelope.properties:
             envelope = without_headers(envelope, (COUNT_HEADER,))
         held.append((envelope, body, props))
-    companion.hold_entries(held, confirm)
+    companion.hold(unlike(held, is_timed=True), confirm, -1)
 
 
 def undelayed(envelope: Envelope) -> Envelope:
@@ -111,12 +111,14 @@ class HoldBack(Hold):
         self._companion = companion
         self._clock = clock
 
-    def holds(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: int) -> bool:
-        due_ms = self._due_rule(envelope, self._clock.wall_ms())
+    def holds(self, incoming: Incoming, confirm: ConfirmToken | None, delivered: int) -> bool:
+        assert incoming.entries is None
+        due_ms = self._due_rule(incoming.envelope, self._clock.wall_ms())
         if due_ms < 0:
             return False
         # A count that a client has written is not one of ours, and would be taken for one when the message comes back.
-        self._companion().hold(without_headers(envelope, (COUNT_HEADER,)), bodies, confirm, due_ms, delivered)
+        envelope = without_headers(incoming.envelope, (COUNT_HEADER,))
+        self._companion().hold(Incoming(envelope, incoming.bodies), confirm, due_ms, delivered)
         return True
 
 
@@ -219,5 +221,6 @@ class WaitForRetry(Retry):
         for (seq_id, (envelope, body, _)), count in zip(dead, counts, strict=True):
             due_ms = now_ms + min(self._min_ms * count, self._max_ms)
             delivered = DOUBTFUL if seq_id in doubtful else NOT_DELIVERED
-            companion.hold(self._counting.stamped(envelope, count), [body], None, due_ms, delivered)
+            counted = Incoming(self._counting.stamped(envelope, count), [body])
+            companion.hold(counted, None, due_ms, delivered)
         self._queue.leaving.forget(seq_ids, MOVED)

@@ -18,7 +18,7 @@ from penstock.broker.operations.message_moves import Outcome, note_others, read_
 from penstock.errors import AmqpError
 from penstock.fields import Field, Table
 from penstock.limits import MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX
-from penstock.message import FRAME_END, ConfirmToken, Envelope
+from penstock.message import FRAME_END, ConfirmToken, Envelope, Incoming
 from penstock.queues.delayed.held_selection import HeldSelection, due_of
 from penstock.queues.delayed.timetable import DUE_MS_MAX
 from penstock.queues.queue import Queue
@@ -79,13 +79,13 @@ def edit(vhost: VHost, queue_name: str, seq_id: int, changes: Changes) -> Edited
     delivered = DOUBTFUL if queue.backing.doubtful(taken) else NOT_DELIVERED
     if is_held:
         due_ms = due_of(props) if changes.due_ms is None else changes.due_ms
-        new_seq_id = queue.hold(envelope, [body], None, due_ms, delivered)
+        new_seq_id = queue.hold(Incoming(envelope, [body]), None, due_ms, delivered)
         explanation = "it is still held, under a new number"
     elif queue.backing.IS_REMOTE:
-        queue.enter(envelope, [body], _Replacing(queue, taken), delivered)
+        queue.enter(Incoming(envelope, [body]), _Replacing(queue, taken), delivered)
         return Edited("editing", None, "it is at the tail when PostgreSQL has it; until then the old one is kept")
     else:
-        new_seq_id = queue.enter(envelope, [body], None, delivered)
+        new_seq_id = queue.enter(Incoming(envelope, [body]), None, delivered)
         explanation = "it is at the tail of the queue now, under a new number, and its time to live begins anew"
     drop_taken(queue, taken)
     sync_soon(vhost)

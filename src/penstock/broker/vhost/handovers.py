@@ -34,7 +34,7 @@ from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED
 from penstock.backing.outcomes import MOVED
 from penstock.call_all import call_all
 from penstock.clock import Clock
-from penstock.message import ConfirmToken, Entry, Envelope
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, unlike
 from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
 from penstock.queues.queue import Queue
 
@@ -144,10 +144,11 @@ class Handovers:
             if envelope.expiration_ms >= 0 or source.already_at(seq_id):
                 return False
         entries: list[Entry] = [(edit(envelope), body, None) for _, (envelope, body, _) in dead]
+        incoming = unlike(entries)
         for queue in queues:
             if not queue.deleted:
                 # Else by what an earlier target led to. What went there is gone.
-                queue.publish_entries(entries, None)
+                queue.publish(incoming, None)
         source.handed_over(seq_ids, MOVED, "")
         return True
 
@@ -170,9 +171,9 @@ class Handovers:
         if any(_needs_token(source, errand, queue, part[0][1][1]) for queue in queues):
             self._send_what_fits(source, part, errand, queues, delivered, handed)
             return
-        bodies = [entry[1] for _, entry in part]
+        incoming = Incoming(errand.envelope, [entry[1] for _, entry in part])
         for queue in queues:
-            _publish(errand, bodies, queue, delivered, None)
+            _publish(errand, incoming, queue, delivered, None)
         handed.done.extend(seq_ids)
         source.handed_over(seq_ids, errand.outcome, errand.reason)
 
@@ -215,7 +216,7 @@ class Handovers:
         handed: Handed,
     ) -> None:
         seq_ids = [seq_id for seq_id, _ in part]
-        bodies = [entry[1] for _, entry in part]
+        incoming = Incoming(errand.envelope, [entry[1] for _, entry in part])
         source.doubt(seq_ids)
         handover = Handover(self, source, part, errand, len(queues))
         self.messages += len(part)
@@ -223,11 +224,11 @@ class Handovers:
         for queue in queues:
             token = TargetToken(handover, queue)
             try:
-                if _needs_token(source, errand, queue, bodies[0]):
-                    _publish(errand, bodies, queue, delivered, token)
+                if _needs_token(source, errand, queue, incoming.bodies[0]):
+                    _publish(errand, incoming, queue, delivered, token)
                 else:
                     # Its row stands in the journal before that of the source.
-                    _publish(errand, bodies, queue, delivered, None)
+                    _publish(errand, incoming, queue, delivered, None)
                     token.settle()
             except OSError as error:
                 log.error("%s could not take messages from queue %s: %s", ascii(queue.describe()), source.name, error)
@@ -349,15 +350,15 @@ def _needs_token(source: DeadLetterSource, errand: Errand, queue: Queue, body: b
     return source.is_remote() or queue.backing.IS_REMOTE or (not errand.passes_gates and queue.passes_on(body))
 
 
-def _publish(errand: Errand, bodies: Sequence[bytes], queue: Queue, delivered: int, token: ConfirmToken | None) -> None:
+def _publish(errand: Errand, incoming: Incoming, queue: Queue, delivered: int, token: ConfirmToken | None) -> None:
     if queue.deleted:
         # By what an earlier target led to. What went there is gone.
         if token is not None:
             token.settle()
     elif errand.passes_gates:
-        queue.enter(errand.envelope, bodies, token, delivered)
+        queue.enter(incoming, token, delivered)
     else:
-        queue.publish(errand.envelope, bodies, token, None, delivered)
+        queue.publish(incoming, token, None, delivered)
 
 
 def same_past(stretch: Sequence[Dead], doubtful: set[int], source: DeadLetterSource) -> list[Sequence[Dead]]:

@@ -45,7 +45,7 @@ from penstock.client.message import Message, QueueStats
 from penstock.clock import Clock, SystemClock
 from penstock.errors import AmqpError
 from penstock.fields import Table
-from penstock.message import FRAME_END, ConfirmToken, Entry, Run
+from penstock.message import FRAME_END, ConfirmToken, Entry, Incoming, Run
 from penstock.queues.queue import Queue
 from penstock.queues.taking import drop_taken
 
@@ -325,9 +325,9 @@ class Engine:
         held = self._held(queue) if due_ms > now_ms else None
         for envelope, payload in zip(envelopes, payloads, strict=True):
             if held is not None:
-                held.hold(envelope, [payload + FRAME_END], token, due_ms)
+                held.hold(Incoming(envelope, [payload + FRAME_END]), token, due_ms)
             else:
-                queue.publish(envelope, [payload + FRAME_END], token)
+                queue.publish(Incoming(envelope, [payload + FRAME_END]), token)
         return ids, token
 
     def _settle_put(self, name: str, token: _Refused) -> None:
@@ -519,7 +519,7 @@ class Engine:
             due_ms = self._clock.wall_ms() - int(-delay_s * 1000 // 1)
             envelopes = [records.returning_envelope(one.envelope, due_ms, one.expires_ms, one.handed) for one in chosen]
             for one, envelope in zip(chosen, envelopes, strict=True):
-                self._held(one.queue).hold(envelope, [one.body], None, due_ms)
+                self._held(one.queue).hold(Incoming(envelope, [one.body]), None, due_ms)
                 drop_taken(one.queue, [one.seq_id])
             return self._settled(chosen)
 
@@ -532,7 +532,7 @@ class Engine:
             envelopes = [records.buried_envelope(one.envelope, one.handed) for one in chosen]
             buried = self._durable(names.buried_of(holder.queue_name))
             for one, envelope in zip(chosen, envelopes, strict=True):
-                buried.publish(envelope, [one.body], None)
+                buried.publish(Incoming(envelope, [one.body]), None)
                 drop_taken(one.queue, [one.seq_id])
             return self._settled(chosen)
 
@@ -547,7 +547,7 @@ class Engine:
                 if run is None:
                     break
                 envelope, body, _ = run.entries[0]
-                self._queue(name).enter(records.kicked_envelope(envelope, now_ms), [body], None)
+                self._queue(name).enter(Incoming(records.kicked_envelope(envelope, now_ms), [body]), None)
                 drop_taken(buried, [run.first_seq_id])
                 kicked += 1
             if kicked:

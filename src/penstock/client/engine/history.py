@@ -11,7 +11,7 @@ from penstock.client.engine.names import history_of
 from penstock.client.engine.records import Finalized
 from penstock.client.message import Message
 from penstock.fields import Table
-from penstock.message import Envelope
+from penstock.message import Envelope, Incoming
 from penstock.queues.queue import Queue
 
 # One look at the disk; what is between two looks is RAM.
@@ -35,7 +35,7 @@ class History:
         queue = self._vhost.queues.get(history_of(name))
         if queue is None:
             queue = self._vhost.declare_queue(history_of(name), True, False, None, self._arguments)
-        queue.publish(records.history_envelope(message, finalized, self._totals[name]), [body], None)
+        queue.publish(Incoming(records.history_envelope(message, finalized, self._totals[name]), [body]), None)
 
     def forget(self, name: str) -> None:
         """The queue is dropped, and its history with it."""

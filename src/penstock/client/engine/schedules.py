@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from penstock.backing.outcomes import DROPPED
 from penstock.broker.vhost.vhost import VHost
 from penstock.client.engine.names import SCHEDULES
-from penstock.message import FRAME_END, Entry, Envelope, body_bytes
+from penstock.message import FRAME_END, Entry, Envelope, Incoming, body_bytes
 from penstock.queues.queue import Queue
 from penstock.queues.taking import drop_taken, take
 from penstock.wire.properties import Properties, encode_properties
@@ -47,7 +47,7 @@ class Schedules:
         """The slot is put, in this turn. The queue is that of the schedules."""
         noted = json.dumps({"schedule": schedule, "slot": _microseconds(slot)})
         properties = encode_properties(Properties(delivery_mode=2, content_type="application/json"))
-        seq_id = queue.enter(Envelope("", SCHEDULES, properties, True), [noted.encode() + FRAME_END], None)
+        seq_id = queue.enter(Incoming(Envelope("", SCHEDULES, properties, True), [noted.encode() + FRAME_END]), None)
         old = self._slots.get(schedule)
         if old is not None:
             drop_taken(queue, take(queue, [old[1]]), DROPPED)

@@ -14,11 +14,10 @@ Invariants
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from penstock.backing.backing_queue import NOT_DELIVERED
-from penstock.message import ConfirmToken, Envelope
+from penstock.message import ConfirmToken, Envelope, Incoming
 
 if TYPE_CHECKING:
     from penstock.queues.consumers.publisher_marks import PublisherMarks
@@ -56,7 +55,7 @@ class Hold(ABC):
     """Holds runs back until they are due."""
 
     @abstractmethod
-    def holds(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: int) -> bool:
+    def holds(self, incoming: Incoming, confirm: ConfirmToken | None, delivered: int) -> bool:
         """True when the run is held elsewhere now, with its token; False when it is due already."""
 
 
@@ -89,23 +88,23 @@ class Intake:
     def takes_singly(self) -> bool:
         return bool(self.gates)
 
+    @property
+    def takes_alike(self) -> bool:
+        """Whether it judges messages by their envelope: then those of one run share it."""
+        return bool(self.gates) or self.hold is not None
+
     def publish(
-        self,
-        envelope: Envelope,
-        bodies: Sequence[bytes],
-        confirm: ConfirmToken | None,
-        publisher: object,
-        delivered: int = NOT_DELIVERED,
+        self, incoming: Incoming, confirm: ConfirmToken | None, publisher: object, delivered: int = NOT_DELIVERED
     ) -> None:
         for gate in self.gates:
-            assert len(bodies) == 1, "a queue with gates takes one message at a time"
-            if not gate.admit(envelope, bodies[0], confirm, delivered):
+            assert incoming.count == 1, "a queue with gates takes one message at a time"
+            if not gate.admit(incoming.envelope, incoming.bodies[0], confirm, delivered):
                 return
-        if self.hold is not None and self.hold.holds(envelope, bodies, confirm, delivered):
+        if self.hold is not None and self.hold.holds(incoming, confirm, delivered):
             return
-        first_seq_id = self.enter(envelope, bodies, confirm, delivered)
+        first_seq_id = self.enter(incoming, confirm, delivered)
         if self.publishers is not None and publisher is not None and first_seq_id >= 0:
-            self.publishers.published(publisher, first_seq_id, len(bodies))
+            self.publishers.published(publisher, first_seq_id, incoming.count)
 
     def has_room(self, body: bytes, may_vanish: bool) -> bool:
         """Return whether no gate would refuse the message now; for moves to several queues or to none."""
@@ -121,12 +120,12 @@ class Intake:
                 return True
         return False
 
-    def enter(self, envelope: Envelope, bodies: Sequence[bytes], confirm: ConfirmToken | None, delivered: int) -> int:
+    def enter(self, incoming: Incoming, confirm: ConfirmToken | None, delivered: int) -> int:
         """Enqueue a run that no gate is asked about any more; the first seq_id, -1 when it was not kept."""
-        expiration_ms = envelope.expiration_ms
+        expiration_ms = incoming.expiration_ms()
         if self._ttl_ms >= 0 and not 0 <= expiration_ms < self._ttl_ms:
             expiration_ms = self._ttl_ms
-        first_seq_id = self._queue.enqueue(envelope, bodies, confirm, expiration_ms, delivered)
+        first_seq_id = self._queue.enqueue(incoming, confirm, expiration_ms, delivered)
         if self._overflow is not None:
             self._overflow.make_room()
         return first_seq_id

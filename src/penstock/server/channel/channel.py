@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.broker.vhost.direct_reply import ReplyReceiver
 from penstock.errors import ChannelException, frame_error, precondition_failed, unexpected_frame
-from penstock.message import FRAME_END, Entry, Envelope
+from penstock.message import FRAME_END, Entry, Envelope, Incoming
 from penstock.server.channel.ack_timeouts import AckTimeouts
 from penstock.server.channel.confirms import ConfirmLedger
 from penstock.server.channel.delivery import DeliveryEncoder
@@ -217,7 +217,7 @@ class Channel(ReplyReceiver):
         self._drop_content()
         if prepared.version != self.connection.vhost.topology_version:
             prepared = route.prepare(prepared.properties)
-        self.publisher.publish(route, prepared, [body])
+        self.publisher.publish(route, prepared, Incoming(prepared.envelope, [body]))
 
     def _drop_content(self) -> None:
         self._content_state = NO_CONTENT

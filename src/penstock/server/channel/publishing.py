@@ -7,7 +7,6 @@ costs one look into a dict; see `wire/content.scan_run` for the bodies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -15,7 +14,7 @@ from penstock.broker.features.held_messages import delays_of, hold_run
 from penstock.broker.users import WRITE
 from penstock.broker.vhost import direct_reply
 from penstock.errors import not_implemented, precondition_failed
-from penstock.message import ConfirmToken, Entry, Envelope, wire_address
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, wire_address
 from penstock.queues.queue import Queue
 from penstock.wire.content import ContentInfo, read_content, replace_reply_to
 from penstock.wire.methods import BasicPublish
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 class Prepared:
     """Messages with certain properties on a certain route: their envelope and where they go."""
 
-    __slots__ = ("envelope", "has_intakes", "properties", "queues", "reply_address", "takes_singly", "version")
+    __slots__ = ("envelope", "properties", "queues", "reply_address", "takes_alike", "takes_singly", "version")
 
     def __init__(
         self, properties: bytes, envelope: Envelope, queues: list[Queue], reply_address: str, version: int
@@ -41,10 +40,13 @@ class Prepared:
         self.reply_address = reply_address
         # The topology for which `queues` holds; -1 = never trust it again.
         self.version = version
-        # Whether some of the queues have an intake, and whether one may refuse a part of a run. Both change with the
+        # Whether one of the queues wants messages of one envelope at a time, or single ones. Both change with the
         # topology only.
-        self.has_intakes = any(queue.intake is not None for queue in queues)
-        self.takes_singly = self.has_intakes and any(queue.takes_singly for queue in queues)
+        self.takes_alike = self.takes_singly = False
+        for queue in queues:
+            if queue.intake is not None:
+                self.takes_alike = self.takes_alike or queue.intake.takes_alike
+                self.takes_singly = self.takes_singly or queue.intake.takes_singly
 
     def living_queues(self) -> list[Queue]:
         """Return the targets that have not been deleted since."""
@@ -57,11 +59,11 @@ class PublishRoute:
     __slots__ = (
         "_frame",
         "_mixed",
+        "_plain",
         "_queues",
         "_version",
         "channel",
         "exchange",
-        "has_intakes",
         "is_delayed",
         "mandatory",
         "prepared",
@@ -78,13 +80,13 @@ class PublishRoute:
         # Targets that do not depend on the message, for the topology of that version.
         self._queues: list[Queue] | None = None
         self._version = -1
-        # Whether one of them wants each message on its own.
-        self.has_intakes = False
         # Whether the exchange holds messages back; which of them, their headers say.
         self.is_delayed = False
         # The whole basic.publish frame, and what is needed to take runs of it.
         self._frame = frame
         self._mixed: MixedRoute | None = None
+        # Where plain messages go, whatever their properties.
+        self._plain: Prepared | None = None
         if method.immediate:
             raise not_implemented("immediate=true")
         self._check()
@@ -109,10 +111,13 @@ class PublishRoute:
             )
         return self._mixed
 
-    def plain_queues(self) -> list[Queue]:
+    def plain(self) -> Prepared:
         """Where plain messages go; asked after `mixed_route`, within one read."""
         assert self._queues is not None
-        return self._queues
+        if self._plain is None or self._plain.version != self._version:
+            # Each message has an envelope of its own.
+            self._plain = Prepared(b"", Envelope(self.exchange, self.routing_key, b""), self._queues, "", self._version)
+        return self._plain
 
     def _check(self) -> None:
         """The exchange must be there, and this user must be allowed to publish to it."""
@@ -129,7 +134,8 @@ class PublishRoute:
         mixed = self.mixed_route() if self._queues is not None else None
         envelope = None if mixed is None else plain_envelope(mixed, properties)
         if envelope is not None:
-            prepared = Prepared(properties, envelope, self.plain_queues(), "", version)
+            assert self._queues is not None
+            prepared = Prepared(properties, envelope, self._queues, "", version)
             self._remember(prepared)
             return prepared
         self._check()
@@ -163,7 +169,6 @@ class PublishRoute:
             self._version = version
             self._queues = None if vhost.route_needs_headers(self.exchange) else queues
             self.is_delayed = vhost.is_delayed(self.exchange)
-            self.has_intakes = any(queue.intake is not None for queue in queues)
         return Prepared(properties, content.envelope, queues, "", version)
 
     def _routed(self, keys: list[str], content: ContentInfo) -> list[Queue]:
@@ -208,65 +213,43 @@ class Publisher:
         """The channel is closed, and publishes nothing any more."""
         del self._channel
 
-    def publish(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+    def publish(self, route: PublishRoute, prepared: Prepared, incoming: Incoming) -> None:
         """Take a run of messages from the client."""
         channel = self._channel
         connection = channel.connection
         connection.published()
         if channel.transaction is not None:
-            channel.transaction.published(route, prepared, bodies)
+            channel.transaction.published(route, prepared, incoming)
             return
-        self.publish_now(route, prepared, bodies)
+        self.publish_now(route, prepared, incoming)
 
     def publish_now(
-        self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes], token: ConfirmToken | None = None
+        self, route: PublishRoute, prepared: Prepared, incoming: Incoming, token: ConfirmToken | None = None
     ) -> None:
         """Hand a run to its queues, or back to the publisher."""
-        if prepared.takes_singly and len(bodies) > 1:
-            for body in bodies:
-                self.publish_now(route, prepared, [body], token)
+        if prepared.takes_alike and incoming.count > 1 and (prepared.takes_singly or incoming.entries is not None):
+            for one in incoming.singly():
+                self.publish_now(route, prepared, one, token)
             return
         channel = self._channel
         connection = channel.connection
         ledger = channel.confirms
         queues = prepared.queues
         if ledger is not None:
-            token = ledger.open_run(len(bodies), len(queues))
+            token = ledger.open_run(incoming.count, len(queues))
             if connection.server.faults.refuse_confirms:
                 token.refuse()
                 return
         if queues:
             for queue in queues:
-                queue.publish(prepared.envelope, bodies, token, connection)
+                queue.publish(incoming, token, connection)
             connection.feed(queues)
         else:
-            self._unrouted(route, prepared, bodies)
+            self._unrouted(route, prepared, incoming)
             if token is not None:
                 token.complete()
 
-    def publish_entries(self, route: PublishRoute, entries: list[Entry]) -> None:
-        """Take a run of plain messages with envelopes of their own, which all go to the same queues."""
-        channel = self._channel
-        if route.is_delayed:
-            self._publish_delayed(route, entries)
-            return
-        queues = route.plain_queues()
-        if not queues or channel.connection.server.faults.refuse_confirms or route.has_intakes:
-            for envelope, body, _ in entries:
-                self.publish(route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
-            return
-        channel.connection.published()
-        if channel.transaction is not None:
-            channel.transaction.published_entries(route, queues, entries)
-            return
-        token: ConfirmToken | None = None
-        if channel.confirms is not None:
-            token = channel.confirms.open_run(len(entries), len(queues))
-        for queue in queues:
-            queue.publish_entries(entries, token)
-        channel.connection.feed(queues)
-
-    def _publish_delayed(self, route: PublishRoute, entries: list[Entry]) -> None:
+    def publish_delayed(self, route: PublishRoute, entries: list[Entry]) -> None:
         """Hold back those that are to wait, as runs. The others, and those of a transaction, go one by one."""
         channel = self._channel
         connection = channel.connection
@@ -279,7 +262,8 @@ class Publisher:
                 stop += 1
             if stop == start:
                 envelope, body, _ = entries[start]
-                self.publish(route, route.prepare(envelope.properties), [body])
+                prepared = route.prepare(envelope.properties)
+                self.publish(route, prepared, Incoming(prepared.envelope, [body]))
                 start += 1
                 continue
             connection.published()
@@ -291,13 +275,13 @@ class Publisher:
             connection.feed([queue])
             start = stop
 
-    def _unrouted(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
+    def _unrouted(self, route: PublishRoute, prepared: Prepared, incoming: Incoming) -> None:
         channel = self._channel
         if prepared.reply_address:
             receiver = channel.connection.broker.direct_replies.receiver(prepared.reply_address)
             if receiver is not None:
-                receiver.receive_replies(prepared.envelope, bodies)
+                receiver.receive_replies(incoming.envelope, incoming.bodies)
                 return
         if route.mandatory:
-            for body in bodies:
-                channel.send_return(prepared.envelope, body)
+            for envelope, body, _ in incoming.entries_with(None):
+                channel.send_return(envelope, body)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.broker.vhost.route_memory import RouteMemory
 from penstock.errors import AmqpError, ChannelException, frame_error
-from penstock.message import Entry
+from penstock.message import Entry, Incoming, unlike
 from penstock.server.channel.channel import Channel
 from penstock.server.channel.publishing import Prepared, PublishRoute
 from penstock.server.channel.unacked import unknown_tag
@@ -169,7 +169,7 @@ class FrameReader(RouteMemory):
             prepared = hot.prepared
             if prepared.version != connection.vhost.topology_version:
                 hot.prepared = prepared = route.prepare(prepared.properties)
-            channel.publisher.publish(route, prepared, bodies)
+            channel.publisher.publish(route, prepared, Incoming(prepared.envelope, bodies, hot.body_size))
         except ChannelException as error:
             connection.close_channel(channel, error, methods.BasicPublish.INDEX)
         return stop
@@ -197,7 +197,7 @@ class FrameReader(RouteMemory):
             body_start, after, body_size, properties, body = whole
             channel.check_size(body_size)
             prepared = route.prepare(properties)
-            channel.publisher.publish(route, prepared, [body])
+            channel.publisher.publish(route, prepared, Incoming(prepared.envelope, [body]))
             if body_size and data.startswith(frame, after):
                 if data.startswith(data[pos:body_start], after):
                     self._hot = HotPublish(data[pos:body_start], body_size, route, prepared)
@@ -220,7 +220,11 @@ class FrameReader(RouteMemory):
         entries: list[Entry] = []
         pos = scan_mixed(mixed, data, pos, entries)
         if entries:
-            route.channel.publisher.publish_entries(route, entries)
+            publisher = route.channel.publisher
+            if route.is_delayed:
+                publisher.publish_delayed(route, entries)
+            else:
+                publisher.publish(route, route.plain(), unlike(entries))
         return pos
 
     def _remember_route(self, channel: Channel, frame: bytes) -> PublishRoute:

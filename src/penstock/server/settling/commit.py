@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from penstock.call_all import call_all
 from penstock.errors import precondition_failed
-from penstock.message import ConfirmToken
+from penstock.message import ConfirmToken, Incoming
 from penstock.queues.queue import Queue
 from penstock.server.channel.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.channel.unacked import Span
 from penstock.server.connection.awaited_answer import AwaitedAnswer
 from penstock.server.settling.sliced import Sliced
 from penstock.server.settling.span_slices import SpanSlices
-from penstock.server.settling.transaction import ACK, TxEntries, TxPublish
+from penstock.server.settling.transaction import ACK, TxPublish
 from penstock.wire import methods
 
 if TYPE_CHECKING:
@@ -140,13 +140,9 @@ class Commit(Sliced):
     def do_next(self) -> int:
         try:
             if self._publishes:
-                publish = self._publishes.pop()
-                if isinstance(publish, TxEntries):
-                    self._publish_entries(publish)
-                else:
-                    route, prepared, bodies = publish
-                    prepared.queues = prepared.living_queues()
-                    self._publish(route, prepared, bodies)
+                route, prepared, incoming = self._publishes.pop()
+                prepared.queues = prepared.living_queues()
+                self._publish(route, prepared, incoming)
             elif self._spans.is_over():
                 spans, how = self._settled.pop()
                 self._channel.offer_before(spans, how)
@@ -158,29 +154,19 @@ class Commit(Sliced):
             self._connection.failed()
         return 0
 
-    def _publish_entries(self, publish: TxEntries) -> None:
-        queues = [queue for queue in publish.queues if not queue.deleted]
-        if not queues or any(queue.intake is not None or queue.backing.IS_REMOTE for queue in queues):
-            for envelope, body, _ in publish.entries:
-                self._publish(publish.route, Prepared(envelope.properties, envelope, queues, "", -1), [body])
-            return
-        for queue in queues:
-            queue.publish_entries(publish.entries, None)
-        self._connection.feed(queues)
-
-    def _publish(self, route: PublishRoute, prepared: Prepared, bodies: list[bytes]) -> None:
+    def _publish(self, route: PublishRoute, prepared: Prepared, incoming: Incoming) -> None:
         """What goes to PostgreSQL is on its way then, also within one transaction there."""
         count = len(prepared.queues)
         if any(queue.backing.IS_REMOTE for queue in prepared.queues):
-            for body in bodies:
-                self._publisher.publish_now(route, prepared, [body], AwaitedPut(count, self._outcome))
+            for one in incoming.singly():
+                self._publisher.publish_now(route, prepared, one, AwaitedPut(count, self._outcome))
             return
         if not prepared.takes_singly:
-            self._publisher.publish_now(route, prepared, bodies)
+            self._publisher.publish_now(route, prepared, incoming)
             return
-        for body in bodies:
+        for one in incoming.singly():
             token = Refusal(count)
-            self._publisher.publish_now(route, prepared, [body], token)
+            self._publisher.publish_now(route, prepared, one, token)
             self._is_refused = self._is_refused or token.refused
 
     def _answer(self) -> None:
@@ -216,4 +202,4 @@ def _both(outcome: Outcome, on_disk: WhenDurable | None, answer: Callable[[bool]
 
 
 def _targets(publish: TxPublish) -> list[Queue]:
-    return publish.queues if isinstance(publish, TxEntries) else publish[1].queues
+    return publish[1].queues

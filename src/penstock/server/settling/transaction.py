@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.message import Entry
-from penstock.queues.queue import Queue
+from penstock.message import Incoming
 from penstock.server.channel.unacked import Span
 
 if TYPE_CHECKING:
@@ -20,19 +18,8 @@ REJECT = 1
 REQUEUE = 2
 
 
-class TxEntries:
-    """Plain messages with envelopes of their own, which all go to the same queues."""
-
-    __slots__ = ("entries", "queues", "route")
-
-    def __init__(self, route: PublishRoute, queues: list[Queue], entries: list[Entry]) -> None:
-        self.route = route
-        self.queues = queues
-        self.entries = entries
-
-
-# Those, or a run of one envelope.
-TxPublish = TxEntries | tuple["PublishRoute", "Prepared", list[bytes]]
+# Where it came from, where it goes, and what it is.
+TxPublish = tuple["PublishRoute", "Prepared", Incoming]
 
 
 class Transaction:
@@ -46,19 +33,14 @@ class Transaction:
         # Counted by the connection until they are committed or forgotten.
         self._bytes = 0
 
-    def published(self, route: PublishRoute, prepared: Prepared, bodies: Sequence[bytes]) -> None:
-        size = sum(map(len, bodies)) + len(bodies) * limits.MESSAGE_OVERHEAD_BYTES + len(prepared.properties)
+    def published(self, route: PublishRoute, prepared: Prepared, incoming: Incoming) -> None:
+        entries = incoming.entries
+        described = [incoming.envelope] if entries is None else [entry[0] for entry in entries]
+        size = incoming.size_bytes + incoming.count * limits.MESSAGE_OVERHEAD_BYTES
+        size += sum([len(envelope.properties) for envelope in described])
         self._channel.connection.count_partial(size)
         self._bytes += size
-        self._publishes.append((route, prepared, list(bodies)))
-
-    def published_entries(self, route: PublishRoute, queues: list[Queue], entries: list[Entry]) -> None:
-        """Plain messages that all go to the same queues."""
-        size = sum([len(body) + len(envelope.properties) for envelope, body, _ in entries])
-        size += len(entries) * limits.MESSAGE_OVERHEAD_BYTES
-        self._channel.connection.count_partial(size)
-        self._bytes += size
-        self._publishes.append(TxEntries(route, queues, entries))
+        self._publishes.append((route, prepared, incoming))
 
     def settled(self, spans: list[Span], how: int) -> None:
         self._settled.append((spans, how))

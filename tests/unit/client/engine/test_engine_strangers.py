@@ -10,7 +10,7 @@ from tests.effort import examples
 
 from penstock.fields import Table
 from penstock.limits import TABLE_ITEMS_MAX
-from penstock.message import FRAME_END, Envelope
+from penstock.message import FRAME_END, Envelope, Incoming
 from penstock.wire.properties import Properties, encode_properties
 
 FULL: Table = {f"h{number}": ("t", True) for number in range(TABLE_ITEMS_MAX)}
@@ -39,7 +39,7 @@ def publish(house: House, properties: bytes, body: bytes, expiration_ms: int = -
     engine.use_queue(QUEUE)
     with engine._inside():
         envelope = Envelope("", QUEUE, properties, True, 0, expiration_ms)
-        engine._vhost.queues[QUEUE].publish(envelope, [body + FRAME_END], None)
+        engine._vhost.queues[QUEUE].publish(Incoming(envelope, [body + FRAME_END]), None)
 
 
 def through_everything(house: House, body: bytes) -> None:
