@@ -40,6 +40,7 @@ NO_BUCKET: Final = -1
 class GroupOrder(Order):
     """What shared and standard groups have in common."""
 
+    MAY_BE_FREED = True
     # Whether a consumer keeps a group until it leaves.
     BINDS_FOR_LIFE = False
 

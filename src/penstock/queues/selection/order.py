@@ -40,6 +40,8 @@ class Looks:
 class Order(ABC):
     # True when all messages must be known before one is chosen: they are shelved as they are published.
     KNOWS_ALL = False
+    # True when what a consumer cannot have now may be free for it soon: then it need not look far ahead at once.
+    MAY_BE_FREED = False
     # False when the queue can do without the order while nothing is shelved.
     IS_OF_THE_QUEUE = True
 

@@ -10,8 +10,8 @@ Invariants, besides those of `selection`
   2. One call looks at LOOKS_PER_FETCH messages, or little more; a fetch that gave up goes on where it was.
   3. The backing and the host are called when shelf and order agree: they may call back.
   4. A message that is gone from the backing is dropped when it would be handed out.
-  5. Consumers that found the shelf full are told when there is room. Where not all must be known, the shelf is full
-     with SHELF_MESSAGES_AHEAD; it grows, step by step, up to SHELF_MESSAGES_MAX, while one of them gets nothing.
+  5. Consumers that found the shelf full are told when there is room. Where others may free what is on it, the shelf is
+     full with SHELF_MESSAGES_AHEAD; it grows, step by step, up to SHELF_MESSAGES_MAX, while one of them gets nothing.
   6. History: what is shelved is the queue's. The backing is told who is given a message, and when it comes back.
 
 A crash leaves shelved and delivered messages ready in the backing. After `published(-1, n)` everything that must be
@@ -52,7 +52,8 @@ class ShelfSelection(Selection):
         self._order = order
         self._knows_all = order.KNOWS_ALL or expire_anywhere
         self._messages_max = messages_max
-        self._messages_ahead = messages_max if self._knows_all else min(messages_ahead, messages_max)
+        looks_all = self._knows_all or not order.MAY_BE_FREED
+        self._messages_ahead = messages_max if looks_all else min(messages_ahead, messages_max)
         self._shelf = Shelf(backing, order.key_reader, expire_anywhere, self._messages_ahead)
         order.attach(self._shelf)
         self._delivered: dict[int, Shelved] = {}
