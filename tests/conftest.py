@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+from tests.builds import BUILD, HonestMonkeyPatch
 from tests.effort import examples
 
 # Examples are not timed: a loaded machine is not a failing test.
@@ -84,6 +85,18 @@ def place_of(item: pytest.Item) -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place_of)
+
+
+def pytest_report_header() -> str:
+    return f"penstock: {BUILD}"
+
+
+@pytest.fixture
+def monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+    """As pytest's own; on compiled modules it skips what they would not notice."""
+    patch = HonestMonkeyPatch()
+    yield patch
+    patch.undo()
 
 
 def pytest_collection_finish() -> None:

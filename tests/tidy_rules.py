@@ -112,35 +112,7 @@ def long_functions(file: SourceFile, lines_max: int) -> list[Finding]:
     ]
 
 
-# --- constructs that mypyc cannot compile, or compiles badly ----------------------------------------
-
-
-def nested_classes(file: SourceFile) -> list[Finding]:
-    top = {id(node) for node in file.tree.body}
-    return [
-        (node.lineno, f"class {node.name} is not at the top level of its module")
-        for node in file.nodes
-        if isinstance(node, ast.ClassDef) and id(node) not in top
-    ]
-
-
-def class_decorators(file: SourceFile) -> list[Finding]:
-    return [
-        (decorator.lineno, f"class {node.name} is decorated with {ast.unparse(decorator)}")
-        for node in file.nodes
-        if isinstance(node, ast.ClassDef)
-        for decorator in node.decorator_list
-        if dotted(decorator) not in ("final", "typing.final")
-    ]
-
-
-def protocols(file: SourceFile) -> list[Finding]:
-    return [
-        (node.lineno, "uses Protocol")
-        for node in file.nodes
-        if (isinstance(node, ast.Name) and node.id == "Protocol")
-        or (isinstance(node, ast.Attribute) and node.attr == "Protocol")
-    ]
+# --- the hot path -----------------------------------------------------------------------------------
 
 
 def generator_expressions(file: SourceFile) -> list[Finding]:
@@ -148,14 +120,6 @@ def generator_expressions(file: SourceFile) -> list[Finding]:
         (node.lineno, f"generator expression {ast.unparse(node)}")
         for node in file.nodes
         if isinstance(node, ast.GeneratorExp)
-    ]
-
-
-def open_signatures(file: SourceFile) -> list[Finding]:
-    return [
-        (function.lineno, f"{function.name} takes *args or **kwargs")
-        for function in file.functions
-        if function.args.vararg is not None or function.args.kwarg is not None
     ]
 
 
@@ -172,6 +136,15 @@ def memoryviews(file: SourceFile) -> list[Finding]:
         (node.lineno, "uses memoryview")
         for node in file.nodes
         if isinstance(node, ast.Name) and node.id == "memoryview"
+    ]
+
+
+def weak_references(file: SourceFile) -> list[Finding]:
+    return [
+        (node.lineno, "weakref is imported")
+        for node in file.nodes
+        if (isinstance(node, ast.Import) and any(alias.name == "weakref" for alias in node.names))
+        or (isinstance(node, ast.ImportFrom) and node.module == "weakref")
     ]
 
 

@@ -9,7 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from typing import Final
 
+from penstock.native import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock(ABC):
     """Where the time comes from."""
 
@@ -74,6 +77,7 @@ class SteadyClock(Clock):
         return self._inner.wall_ms()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ManualClock(Clock):
     """A clock that stands still until it is moved."""
 

@@ -23,6 +23,7 @@ from itertools import repeat
 from typing import Final, final
 
 from penstock.limits import SMALL_PROPERTIES_BYTES
+from penstock.native import mypyc_attr
 
 FRAME_END: Final = b"\xce"
 
@@ -100,6 +101,7 @@ class MessageProps:
         self.confirm = confirm
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ConfirmToken:
     """Waits until a published run is safe in every queue it was routed to. Subclassed by the publisher's side."""
 

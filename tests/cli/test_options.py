@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import penstock
-from penstock.cli.main import main
+from penstock.cli.main import BUILD, main
 from penstock.cli.serve import serve, serve_config
 from penstock.config import Config, UserConfig, config_from_environment, default_memory_bytes
 from penstock.errors import StartupError
@@ -54,7 +54,7 @@ def test_without_a_command_the_help_is_shown() -> None:
 
 def test_the_version_is_the_packages() -> None:
     result = run("--version")
-    assert (result.exit_code, result.output) == (0, f"penstock, version {penstock.__version__}\n")
+    assert (result.exit_code, result.output) == (0, f"penstock, version {penstock.__version__} ({BUILD})\n")
 
 
 def test_the_command_is_installed_and_runs_as_a_module_too() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from penstock.backing.zones import zones
+from tests.builds import interpreted_only
 from tests.contract.variable_house import VariableHouse, no_paging, plain_options
 
 FAR_AWAY_MS = 1 << 50
@@ -107,6 +108,7 @@ def one_after_another(wanted: list[State], seen: list[State]) -> bool:
     return all(state in left for state in wanted)
 
 
+@interpreted_only("it follows the code line by line")
 @pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
 def test_every_state_of_the_example_is_reproduced_when_both_ends_are_evicted_evenly(persistent: bool) -> None:
     """Quotas 3, 6 and 7, half from the front of q1, half from the rear of q4."""

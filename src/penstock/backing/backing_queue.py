@@ -46,11 +46,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_NONE
 from penstock.errors import ChannelException
 from penstock.message import ConfirmToken, Entry, Incoming, MessageProps, Run
+from penstock.native import mypyc_attr
 
 # Decides on a message's props (None for a message without any): True = go on, False = stop here.
 PropsPredicate = Callable[[MessageProps | None], bool]
@@ -90,12 +91,16 @@ class Recovery:
         self.clean = clean
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BackingQueue(ABC):
     # Name of the implementation, for `invoke` and for `status`.
-    KIND: str = ""
+    KIND: ClassVar[str] = ""
     # True where something else than the node's journal keeps the messages. A publish there and an ack elsewhere are
     # then not one batch: a move waits for the token before it settles the source.
-    IS_REMOTE: bool = False
+    IS_REMOTE: ClassVar[bool] = False
+
+    # The share of RAM that it was told to keep to last, in seconds and bytes; None: no share. The memory monitor's.
+    told_target: tuple[float, int] | None = None
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -412,6 +417,7 @@ class BackingQueue(ABC):
         """Assert the invariants above and the implementation's own. Walks everything: for tests and debugging."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BackingQueues(ABC):
     """Opens the backing queues of one vhost and owns what they share."""
 

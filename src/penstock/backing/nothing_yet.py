@@ -6,7 +6,7 @@ for its first one (`Queue.own_backing`). Asking the stand-in changes nothing; pu
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from penstock.backing.backing_queue import NOT_DELIVERED
 from penstock.backing.volatile import VolatileBackingQueue
@@ -15,7 +15,7 @@ from penstock.message import Incoming, MessageProps
 
 @final
 class NothingYet(VolatileBackingQueue):
-    KIND = "none"
+    KIND: ClassVar[str] = "none"
 
     def publish(self, incoming: Incoming, props: MessageProps | None, delivered: int = NOT_DELIVERED) -> int:
         raise AssertionError("a queue opens a backing of its own before its first message")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import penstock
+from penstock import message
 from penstock.cli.dump import dump
 from penstock.cli.fsck import fsck
 from penstock.cli.history import history
@@ -14,9 +15,12 @@ from penstock.cli.put import put, queues
 from penstock.cli.serve import serve
 from penstock.cli.work import work
 
+# The hot path of a platform wheel and of `make run` is compiled by mypyc (docs/decisions/0018).
+BUILD = "interpreted" if str(message.__file__).endswith(".py") else "compiled"
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(penstock.__version__, prog_name="penstock")
+@click.version_option(penstock.__version__, prog_name="penstock", message=f"%(prog)s, version %(version)s ({BUILD})")
 def main() -> None:
     """penstock: the message broker that remembers. RabbitMQ-compatible (AMQP 0-9-1).
 

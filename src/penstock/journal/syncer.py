@@ -17,11 +17,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from penstock.disk.files import File
+from penstock.native import mypyc_attr
 
 # Receives None, or what went wrong.
 SyncDone = Callable[[OSError | None], None]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Syncer(ABC):
     """Syncs files somewhere else."""
 

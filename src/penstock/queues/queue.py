@@ -27,7 +27,7 @@ A crash leaves what the backing leaves; consumers and counters are gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock import limits
@@ -69,7 +69,6 @@ GET_SLICES_MAX: Final = 20
 class Queue(Availability):
     # There may be a hundred thousand of them.
     __slots__ = (
-        "__weakref__",
         "_choosy_count",
         "_clock",
         "_expiries",
@@ -102,7 +101,9 @@ class Queue(Availability):
         "returns",
         "selection",
         "settling",
+        "slow_at",
         "vhost_name",
+        "way_back",
     )
 
     def __init__(
@@ -129,11 +130,9 @@ class Queue(Availability):
         self.arguments = arguments
         self.backing = backing
         self.consumers = NO_CONSUMERS
-        self.deleted = False
-        # A bug in the backing: it holds what it holds until the next start.
-        self.crashed = False
-        # While set, the queue hands out nothing.
-        self.paused = False
+        # Crashed: a bug in the backing, which holds what it holds until the next start. Paused: nothing is handed out.
+        # In exclusive use: an exclusive consumer is there, alone.
+        self.deleted = self.crashed = self.paused = self._in_exclusive_use = False
         # Settlements and purges of many messages that are under way; and how many of them put messages back, or take
         # ready ones away: until those are over nothing is handed out.
         self.settling: tuple[Settling, ...] = ()
@@ -161,10 +160,12 @@ class Queue(Availability):
         self._choosy_count = 0
         # When messages came; None while that is not known.
         self.arrivals: Arrivals | None = None
-        # An exclusive consumer is there, alone.
-        self._in_exclusive_use = False
         # Counters since the queue was opened; the flow of publishers and the views look at them.
         self.published_count = self.delivered_count = 0
+        # What had been delivered when consumers were last too slow for the publishers; -1: they keep the pace.
+        self.slow_at = -1
+        # Cuts what leads from the backing back to this queue; compiled classes have no weak references.
+        self.way_back: Callable[[], None] | None = None
 
     def describe(self) -> str:
         """How error texts name it."""
@@ -677,6 +678,7 @@ class Queue(Availability):
         The garbage collector looks at old objects hardly ever (docs/decisions/0003).
         """
         assert self.deleted
+        self._cut_way_back()
         if self.intake is not None:
             self.intake.stop()
         if self.returns is not None:
@@ -707,6 +709,12 @@ class Queue(Availability):
         self._leave_use()
         if not self.crashed:
             self.backing.terminate()
+        self._cut_way_back()
+
+    def _cut_way_back(self) -> None:
+        if self.way_back is not None:
+            self.way_back()
+            self.way_back = None
 
     def crash(self) -> None:
         """Give the queue up after an unforeseen failure of its backing: its clients are told, and no others."""

@@ -4,11 +4,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from penstock.backing.backing_queue import BackingQueue
+from penstock.native import mypyc_attr
 
 if TYPE_CHECKING:
     from penstock.queues.queue import Queue
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class QueueOwner(ABC):
     """The owner of queues: the vhost."""
 

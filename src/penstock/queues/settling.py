@@ -5,7 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from penstock.native import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Settling(ABC):
     """One client has settled so many deliveries, or purges so many messages, that they are worked off in slices."""
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, header
+from tests.builds import interpreted_only
 from wire_strategies import (
     OUR_ARGUMENTS,
     OUR_NAMES,
@@ -35,6 +36,7 @@ def properties(draw: st.DrawFn) -> Properties:
     return Properties(**{NAMES[name][0]: draw(OUR_ARGUMENTS[NAMES[name][1]]) for name in sorted(chosen)})
 
 
+@interpreted_only("a compiled class does not tell its fields")
 def test_the_properties_are_those_of_the_specification() -> None:
     assert sorted(Properties.__slots__) == sorted(our_name for our_name, _ in NAMES.values())
 
@@ -83,7 +85,7 @@ def test_properties_are_the_same_after_a_round_trip(ours: Properties) -> None:
     raw = encode_properties(ours)
     again = decode_properties(raw)
     assert again == ours
-    for name in Properties.__slots__:
+    for name, _ in NAMES.values():
         assert getattr(again, name) == getattr(ours, name)
 
 

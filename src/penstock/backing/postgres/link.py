@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from penstock.backing.backing_queue import Answered, Purged
 from penstock.errors import ChannelException
+from penstock.native import mypyc_attr
 
 if TYPE_CHECKING:
     from penstock.backing.postgres.reserved import PgReserved
@@ -53,6 +54,7 @@ def unavailable(queue: str, why: str) -> PgUnavailable:
     return PgUnavailable(f"queue '{queue}' is in PostgreSQL, which cannot be asked now; try again later ({why})")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PgQueueLink(ABC):
     """One queue in the database."""
 
@@ -131,6 +133,7 @@ class PgQueueLink(ABC):
         """This node leaves the queue at once: what was put and not sent is not put any more."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PgLink(ABC):
     """The way to one database."""
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from penstock import limits
 from penstock.backing.backing_queue import (
@@ -91,8 +91,8 @@ class WaitingPut:
 
 @final
 class PgBackingQueue(BackingQueue):
-    KIND = KIND
-    IS_REMOTE = True
+    KIND: ClassVar[str] = KIND
+    IS_REMOTE: ClassVar[bool] = True
 
     def __init__(self, envelopes: PgEnvelopes, reserved: PgReserved, queue_link: PgQueueLink, is_new: bool) -> None:
         self._envelopes = envelopes

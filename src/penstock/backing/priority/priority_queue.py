@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from penstock.backing.backing_queue import (
     NOT_DELIVERED,
@@ -66,7 +66,7 @@ PRIORITY_MAX: Final = 255
 
 
 class PriorityBackingQueue(BackingQueue):
-    KIND = NAME
+    KIND: ClassVar[str] = NAME
 
     def __init__(
         self, inner: BackingQueues, queue_id: str, durable: bool, max_priority: int, callback: AsyncCallback

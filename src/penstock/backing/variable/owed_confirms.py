@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import final
 
-from penstock.backing.backing_queue import AsyncCallback, BackingQueue
+from penstock.backing.backing_queue import AsyncCallback
 from penstock.journal.journal import Journal
 from penstock.journal.place import BatchPlace
 from penstock.message import ConfirmToken, refuse_all
@@ -59,11 +59,8 @@ class OwedConfirms:
 
     def answered(self, waiting: WaitingTokens, durable: bool) -> None:
         """The journal has spoken; the queue hears it in its own context."""
-
-        def in_context(backing: BackingQueue) -> None:
-            self._settle(waiting, durable)
-
-        self._callback(self._kind, in_context)
+        # Not a function with a name: compiled, that is a ring that only the garbage collector frees.
+        self._callback(self._kind, lambda backing: self._settle(waiting, durable))
 
     def _settle(self, waiting: WaitingTokens, durable: bool) -> None:
         if waiting not in self._waiting:

@@ -36,7 +36,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from penstock import limits
 from penstock.backing.backing_queue import (
@@ -88,7 +88,7 @@ PURGED_ROW_MAX: Final = ROW_COUNT_MAX
 
 @final
 class VariableBackingQueue(BackingQueue):
-    KIND = "variable"
+    KIND: ClassVar[str] = "variable"
 
     def __init__(
         self, homes: Homes, queue_no: int, clock: Clock, options: PagingOptions, callback: AsyncCallback

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from weakref import WeakKeyDictionary
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
@@ -52,8 +51,6 @@ class MemoryMonitor:
         # The targets in force, for views: seconds, and bytes of RAM per queue.
         self.desired_duration_s = math.inf
         self.share_bytes = NO_BYTES_TARGET
-        # Queues that have a target, and the one they were told last.
-        self._told: WeakKeyDictionary[BackingQueue, Target] = WeakKeyDictionary()
 
     def check(self, now_s: float, disk_is_low: bool = False) -> bool:
         """Look at the queues if it is time; True when it was."""
@@ -72,8 +69,8 @@ class MemoryMonitor:
     def _lift(self) -> None:
         self.desired_duration_s = math.inf
         self.share_bytes = NO_BYTES_TARGET
-        for queue in [queue for queue in self._told if queue.ram_bytes() > 0]:
-            del self._told[queue]
+        for queue in [queue for queue in self._queues() if queue.told_target is not None and queue.ram_bytes() > 0]:
+            queue.told_target = None
             queue.set_ram_duration_target(math.inf)
             queue.set_ram_bytes_target(NO_BYTES_TARGET)
 
@@ -85,11 +82,11 @@ class MemoryMonitor:
         self.share_bytes = fair_share([ram_bytes for _, ram_bytes in holders], budget_bytes)
         for (queue, ram_bytes), duration_s in zip(holders, durations, strict=True):
             target = (self.desired_duration_s, payload_share(queue, self.share_bytes))
-            told = self._told.get(queue)
+            told = queue.told_target
             is_over = duration_s > self.desired_duration_s or ram_bytes > self.share_bytes
             is_looser = told is not None and (target[0] > told[0] or target[1] > told[1])
             if (is_over or is_looser) and target != told:
-                self._told[queue] = target
+                queue.told_target = target
                 queue.set_ram_duration_target(target[0])
                 queue.set_ram_bytes_target(target[1])
 

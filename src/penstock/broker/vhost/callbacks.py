@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from weakref import ref
 
 from penstock.backing.backing_queue import BackingWork
 from penstock.queues.queue import Queue
@@ -26,23 +25,27 @@ def run_now(work: Callable[[], None]) -> None:
 
 
 class AsyncCallbackTo:
-    """Leads to one queue, and does not keep it. Not by its name: another queue may have that by now."""
+    """Leads to one queue, until its end. Not by its name: another queue may have that by now."""
 
     __slots__ = ("_post", "_queue")
 
     def __init__(self, post: Post) -> None:
         self._post = post
-        self._queue: ref[Queue] | None = None
+        self._queue: Queue | None = None
 
     def lead_to(self, queue: Queue) -> None:
-        """The queue is made."""
-        self._queue = ref(queue)
+        """The queue is made. It cuts this way when it ends."""
+        self._queue = queue
+        queue.way_back = self.lead_nowhere
+
+    def lead_nowhere(self) -> None:
+        self._queue = None
 
     def __call__(self, kind: str, work: BackingWork) -> None:
         self._post(lambda: self._run(kind, work))
 
     def _run(self, kind: str, work: BackingWork) -> None:
-        queue = None if self._queue is None else self._queue()
+        queue = self._queue
         # Work that arrives late is dropped: there is nothing left that it could change.
         if queue is None or queue.deleted or queue.crashed:
             return

@@ -8,12 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.vhost.handovers import same_envelopes
+from penstock.native import mypyc_attr
 from penstock.queues.leaving.dead_letters import Dead, DeadLetters, DeadLetterSource
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Carrier(DeadLetters):
     """Hands messages over by the vhost's handovers."""
 

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.message import Envelope
+from penstock.native import mypyc_attr
 from penstock.wire.property_shapes import DIRECT_REPLY
 
 PSEUDO_QUEUE: Final = DIRECT_REPLY.decode()
 PREFIX: Final = "amq.rabbitmq.reply-to."
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ReplyReceiver(ABC):
     """A channel that waits for replies."""
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.outcomes import NO_ACTOR
 from penstock.message import Envelope
+from penstock.native import mypyc_attr
 from penstock.queues.consumers.consumer_label import consumer_label
 from penstock.queues.consumers.node_list import ConsumerNode
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.queues.consumers.publisher_marks import NoLocal
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ConsumerFilter(ABC):
     """What a consumer does not want: a selector, or its own connection's messages."""
 
@@ -36,6 +38,7 @@ class ConsumerFilter(ABC):
         """Return whether the consumer wants the message. Asked once per message and consumer, or a few times."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Consumer(ABC):
     """One subscription to one queue."""
 

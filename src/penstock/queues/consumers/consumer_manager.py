@@ -37,6 +37,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from typing import Final, final
 
+from penstock.native import mypyc_attr
 from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.consumers.node_list import (
     INTERESTED,
@@ -62,6 +63,7 @@ TO_NOTIFY: Final = INTERESTED
 TO_BEGIN_PULL: Final = NOTIFIED
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Availability(ABC):
     """What the manager must know about its queue's messages. Asking changes nothing."""
 

@@ -26,6 +26,7 @@ from typing import Final
 
 from penstock.backing import outcomes
 from penstock.message import Entry
+from penstock.native import mypyc_attr
 
 # Why a message died, in RabbitMQ's words.
 REJECTED: Final = "rejected"
@@ -47,6 +48,7 @@ Dead = tuple[int, Entry]
 NOWHERE: Final[frozenset[str]] = frozenset()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DeadLetterSource(ABC):
     """A queue, as carriers of its dead letters see it.
 
@@ -105,6 +107,7 @@ class DeadLetterSource(ABC):
         return NOWHERE
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DeadLetters(ABC):
     """Takes dead messages away."""
 

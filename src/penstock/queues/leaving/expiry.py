@@ -19,11 +19,13 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from penstock.call_all import call_all
+from penstock.native import mypyc_attr
 
 # So few stale entries are not worth a look at the whole heap.
 STALE_MIN: Final = 64
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Expiring(ABC):
     """Something with a due time; a queue."""
 

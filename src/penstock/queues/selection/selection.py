@@ -24,10 +24,13 @@ from collections.abc import Sequence
 
 from penstock import limits
 from penstock.message import Run
+from penstock.native import mypyc_attr, trait
 from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.leaving.dead_letters import Dead
 
 
+@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SelectionHost(ABC):
     """The queue, as its selection sees it."""
 

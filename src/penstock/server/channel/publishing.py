@@ -206,6 +206,8 @@ class PublishRoute:
 class Publisher:
     """A channel's publishing side: modes, returns, confirms."""
 
+    __deletable__ = ("_channel",)
+
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 

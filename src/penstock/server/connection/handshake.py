@@ -51,6 +51,8 @@ LOGIN = "nothing before the login was looked at"
 class Handshake:
     """Leads one connection from its first byte to connection.open-ok."""
 
+    __deletable__ = ("_connection",)
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._expected = HEADER

@@ -15,6 +15,7 @@ log = logging.getLogger("penstock.connection")
 
 
 class Heartbeat:
+    __deletable__ = ("_connection",)
     __slots__ = ("_connection", "_heard", "_interval_s", "_silent_checks", "_spoke", "_timer")
 
     def __init__(self, connection: Connection) -> None:

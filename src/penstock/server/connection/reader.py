@@ -49,6 +49,8 @@ class HotPublish:
 
 
 class FrameReader(RouteMemory):
+    __deletable__ = ("_connection",)
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # The beginning of a frame that is not complete yet.

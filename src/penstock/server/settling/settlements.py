@@ -104,7 +104,7 @@ class Settlements:
 
     def give_back(self, connection: Connection, left: Sequence[Unacked | None]) -> None:
         """Requeue what a client has left behind, channel by channel."""
-        spans = SpanSlices([], REQUEUE, [unacked for unacked in left if unacked])
+        spans = SpanSlices([], REQUEUE, [unacked for unacked in left if unacked is not None and len(unacked)])
         if not spans.is_over():
             self.begin(Settlement(connection, None, spans))
 

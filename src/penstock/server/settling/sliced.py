@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from penstock import limits
 from penstock.clock import Clock
+from penstock.native import mypyc_attr
 from penstock.queues.settling import Settling
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Sliced(Settling):
     """Done one part after another, until nothing is left of it."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from penstock import limits
 from penstock.queues.queue import Queue
@@ -46,8 +45,6 @@ class PublisherFlow:
         self._loop = loop
         # Looked at by the scheduler after each turn.
         self.throttled: dict[Queue, ThrottledPublishers] = {}
-        # Queues whose consumers did not keep the pace when last looked at, with what had been delivered then.
-        self._slow: WeakKeyDictionary[Queue, int] = WeakKeyDictionary()
         self._timer: asyncio.TimerHandle | None = None
         # Turns of the scheduler while a publisher was throttled.
         self._turns = 0
@@ -106,12 +103,11 @@ class PublisherFlow:
         """Return whether the consumers may catch up: not when they were found slow, and have not taken much since."""
         if not queue.consumer_count():
             return False
-        slow_at = self._slow.get(queue)
-        if slow_at is None:
+        if queue.slow_at < 0:
             return True
-        if queue.delivered_count - slow_at < limits.THROTTLE_PACE_MESSAGES:
+        if queue.delivered_count - queue.slow_at < limits.THROTTLE_PACE_MESSAGES:
             return False
-        del self._slow[queue]
+        queue.slow_at = -1
         return True
 
     def _throttle(self, connection: Connection, queue: Queue) -> None:
@@ -161,7 +157,7 @@ class PublisherFlow:
                 or self._turns - throttled.turns_before >= 2
                 or throttled.checks >= limits.THROTTLE_CHECKS_MAX
             ):
-                self._slow[queue] = queue.delivered_count
+                queue.slow_at = queue.delivered_count
                 self._let_go(queue)
         if self.throttled:
             self._timer = self._loop.call_later(limits.THROTTLE_CHECK_S, self._check_pace)

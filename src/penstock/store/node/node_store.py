@@ -29,6 +29,7 @@ from penstock.disk.files import Files, FolderLock, FolderLocked
 from penstock.errors import StartupError
 from penstock.journal.journal import Journal
 from penstock.journal.syncer import Syncer
+from penstock.native import mypyc_attr
 from penstock.store.node.checkpointer import Checkpointer
 from penstock.store.node.options import StoreOptions
 from penstock.store.node.queue_names import QueueName, queue_folder, queues_folder
@@ -61,6 +62,7 @@ _RETRY_S: Final = 5.0
 _FOREVER_S: Final = float("inf")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NodeStore:
     def __init__(
         self,

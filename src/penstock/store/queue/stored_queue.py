@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 from penstock.disk.files import File
+from penstock.native import mypyc_attr
 from penstock.store.queue.queue_state import QueueState
 
 # `journal_segment_needed` of a queue that needs no segment.
@@ -32,6 +33,7 @@ NO_SEGMENT: Final = 1 << 40
 Counters = tuple[int, int, int, int]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StoredQueue(ABC):
     # Its number in the journal.
     queue_no: int

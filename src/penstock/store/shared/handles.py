@@ -21,8 +21,10 @@ from abc import ABC, abstractmethod
 
 from penstock import limits
 from penstock.disk.files import File, Files
+from penstock.native import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HandleOwner(ABC):
     """Opens files through the cache, and gives them back when asked."""
 
