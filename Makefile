@@ -51,11 +51,11 @@ run: $(VENV)/run.stamp ## Start the broker on 127.0.0.1:5672, its pipeline besid
 test: $(VENV)/spark.stamp ## Run every test, the slow ones too; say at the end what could not run here
 	$(CACHE) $(PYTEST) -n $(WORKERS) $(ARGS)
 
-# What every message passes through, on compiled modules; PostgreSQL has no part in them.
+# PostgreSQL has no part in what is compiled.
+SUITES ?= tests/unit/wire tests/contract tests/server tests/differential tests/fuzz tests/crash
 test-compiled: $(VENV)/dev.stamp ## Compile the hot path, and run the tests of what is compiled on it
 	@path=$$($(PY) tools/compile.py --required) && PYTHONPATH="$$path" HYPOTHESIS_PROFILE=quick \
-		$(PYTEST) -n $(WORKERS) -q -k "not postgres" tests/unit/wire tests/contract tests/server tests/differential \
-		tests/fuzz tests/crash $(ARGS)
+		$(PYTEST) -n $(WORKERS) -q -m "not slow" -k "not postgres" $(SUITES) $(ARGS)
 
 wheel: $(VENV)/dev.stamp ## Make two wheels in dist: one with compiled modules for this platform, one for every other
 	$(PIP) wheel --no-deps --wheel-dir dist .

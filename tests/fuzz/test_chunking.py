@@ -15,11 +15,15 @@ from hypothesis import strategies as st
 from penstock.config import Config
 from penstock.wire import frames, methods
 from penstock.wire.properties import Properties
+from tests.builds import interpreted_only
 
 from . import budget
 from .client_frames import Frame, method, publish
 from .cutting import Stage, check_cuts_agree, check_turns_agree
 from .sessions import SessionWriter
+
+# Turns end when the test says, not by time; how long they may take is a constant, which is compiled in.
+pytestmark = interpreted_only("the test changes how long a turn may take")
 
 # Small, so that a message that is too large is still quick to send byte by byte.
 MESSAGE_BYTES_MAX = 600

@@ -69,7 +69,8 @@ def open_folder(folder: str, clock: Clock) -> tuple[Broker, NodeStore]:
 
 def complaint(folder: str, error: Exception) -> str:
     """What is wrong with the folder, and what helps."""
-    cause = error if isinstance(error, OSError) else error.__cause__
+    # Compiled code does not set the cause.
+    cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
     if isinstance(cause, FolderLocked):
         return (
             f"{folder} is in use: {cause}. One process at a time has a folder: end that one, use another folder,"

@@ -80,7 +80,8 @@ def open_broker(
         return Broker(config, clock, node, post, postgres)
     except (StartupError, OSError) as error:
         node.abandon()
-        cause = error if isinstance(error, OSError) else error.__cause__
+        # Compiled code does not set the cause.
+        cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
         if isinstance(cause, OSError):
             raise StartupError(folder_complaint(data_dir, cause)) from error
         raise StartupError(f"cannot use the data folder {data_dir}: {error}") from error
