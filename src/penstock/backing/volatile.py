@@ -25,12 +25,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-<<<<<<< HEAD
-from typing import Final
-=======
-from itertools import repeat
 from typing import ClassVar, Final
->>>>>>> e587f2d (The hot path is compiled by mypyc from the same source)
 
 from penstock import limits
 from penstock.backing.backing_queue import (
@@ -45,12 +40,8 @@ from penstock.backing.backing_queue import (
     Recovery,
 )
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_NONE
-<<<<<<< HEAD
 from penstock.message import ConfirmToken, Entry, Incoming, MessageProps, Run, large_properties_bytes
-=======
-from penstock.message import ConfirmToken, Entry, Envelope, MessageProps, Run, large_properties_bytes
 from penstock.native import mypyc_attr
->>>>>>> e587f2d (The hot path is compiled by mypyc from the same source)
 
 # Numbers in the heap that have left it: so many more than others are worth a cleaning.
 STALE_IDS_MAX: Final = 64
