@@ -182,7 +182,7 @@ class Client(FrameSocket):
             self._events.append(event)
             if isinstance(event[1], commands.Connection.Close):
                 # Nothing else will come.
-                raise ConnectionEnded(f"{event[1].reply_text} while waiting for {what}")
+                raise ConnectionEnded(f"{event[1].reply_code} {event[1].reply_text} while waiting for {what}")
 
     def _last_words(self) -> list[str]:
         return [f"{event}" for _, event in list(self._events)[-3:] if not isinstance(event, Message)]
