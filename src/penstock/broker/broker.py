@@ -151,8 +151,10 @@ class Broker:
         if self.node is not None:
             self.node.set_disk_is_low(disk_is_low)
             for queue in self.memory.look():
-                if isinstance(queue, Queue) and not queue.crashed and queue.backing.needs_timeout() == TIMEOUT_IDLE:
-                    queue.backing.timeout()
+                if isinstance(queue, Queue) and not queue.crashed:
+                    self._memory_monitor.relieve(queue.backing)
+                    if queue.backing.needs_timeout() == TIMEOUT_IDLE:
+                        queue.backing.timeout()
 
     @property
     def is_alarmed(self) -> bool:

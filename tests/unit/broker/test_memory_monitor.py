@@ -178,6 +178,21 @@ def test_a_queue_without_messages_in_ram_is_told_of_its_freedom_when_it_has_some
     assert queue.told() == [("seconds", math.inf), ("bytes", -1)]
 
 
+def test_a_queue_that_is_not_among_the_largest_any_more_gets_its_freedom_too_but_not_under_pressure() -> None:
+    queue, larger = PagingQueue(900_000, 20.0), PagingQueue(900_000, 20.0)
+    house = House(queue, larger)
+    house.look()
+    assert queue.told()
+    house.queues.remove(queue)
+    house.monitor.relieve(queue)
+    assert queue.calls == []
+    larger.held = 5
+    house.look()
+    house.monitor.relieve(queue)
+    house.monitor.relieve(queue)
+    assert queue.told() == [("seconds", math.inf), ("bytes", -1)]
+
+
 def test_a_deleted_queue_is_forgotten() -> None:
     queue = PagingQueue(900_000, 20.0)
     house = House(queue)

@@ -69,7 +69,12 @@ class MemoryMonitor:
     def _lift(self) -> None:
         self.desired_duration_s = math.inf
         self.share_bytes = NO_BYTES_TARGET
-        for queue in [queue for queue in self._queues() if queue.told_target is not None and queue.ram_bytes() > 0]:
+        for queue in self._queues():
+            self.relieve(queue)
+
+    def relieve(self, queue: BackingQueue) -> None:
+        """Take a queue's target back if there is no pressure. Asked for every queue in turn, also for small ones."""
+        if queue.told_target is not None and self.share_bytes == NO_BYTES_TARGET and queue.ram_bytes() > 0:
             queue.told_target = None
             queue.set_ram_duration_target(math.inf)
             queue.set_ram_bytes_target(NO_BYTES_TARGET)
