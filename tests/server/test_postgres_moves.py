@@ -422,4 +422,4 @@ def test_a_source_that_is_deleted_meanwhile_disturbs_nobody(nodes: Nodes, proxy:
     channel.queue_delete("source")
     scene.proxy.open()
     nodes.wait_for_ready("out", COUNT)
-    assert scene.moving() == 0
+    wait_until(lambda: scene.moving() == 0, "nothing is on its way")
