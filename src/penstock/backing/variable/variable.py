@@ -247,7 +247,7 @@ class VariableBackingQueue(BackingQueue):
             done(None)
 
     def body_came(self) -> None:
-        """The body at the head was read, or has to be read on the spot: whoever waited for it looks again."""
+        """The reading of the body at the head is over: consumers and a basic.get that waited for it look again."""
         self._arrived_count += len(self)
         self._look_again()
 

@@ -136,7 +136,7 @@ class Reading:
                 if record.address == self._address:
                     found = (record.envelope, record.body)
             except BadRecord:
-                # Whoever reads it on the spot reports that.
+                # `read` finds the damage too, and reports it.
                 found = None
         self._done(found)
 
