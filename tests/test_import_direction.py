@@ -49,7 +49,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "pipeline": ("leaves", "disk", "history", "journal", "wire", "client", "pg"),
     # The simulated disk in it is for tests of the store.
     "testing": ("leaves", "server", "broker"),
-    "cli": ("leaves", "disk", "server", "store", "pg", "client", "worker", "history", "pipeline"),
+    "cli": ("leaves", "disk", "broker.audit", "server", "store", "pg", "client", "worker", "history", "pipeline"),
     # `python -m penstock`.
     "__main__": ("cli",),
 }

@@ -255,6 +255,24 @@ TOPIC_WORDS_MAX: Final = 128
 # milliseconds. Patterns can be made such that each word of a key meets all of them.
 ROUTING_STEPS_MAX: Final = 100_000
 
+# --- audit ------------------------------------------------------------------------------------------
+
+# The files of the audit log together, and one of them: some 200 bytes a record, a million records in all. The oldest
+# file goes when there are more.
+AUDIT_BYTES_MAX: Final = 256 * 1024 * 1024
+AUDIT_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+# Records that wait for the end of the turn; with more they are written at once.
+AUDIT_GATHERED_MAX: Final = 1_000
+# Records that a broker without a data folder remembers.
+AUDIT_RECENT_MAX: Final = 1_000
+
+# --- control socket -----------------------------------------------------------------------------------
+
+# Clients at once; each is a command that a person, or a script, waits for.
+CONTROL_CONNECTIONS_MAX: Final = 32
+# One request: definitions that are imported are the largest.
+CONTROL_REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
+
 assert FRAME_BYTES_MIN <= FRAME_BYTES_MAX
 assert PRE_AUTH_FRAME_BYTES_MAX <= FRAME_BYTES_MAX
 assert CONTENT_PART_OVERHEAD_BYTES * 64 <= FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES
@@ -266,6 +284,7 @@ assert PULL_MESSAGES_MAX <= TURN_MESSAGES_MAX
 assert PG_REFILL_UNKNOWN <= PG_REFILL_FIRST <= PG_REFILL_MESSAGES_MAX
 assert PG_BATCH_BYTES_MAX <= PG_OUTBOX_BYTES_HIGH < PG_OUTBOX_BYTES_MAX
 assert MESSAGE_BYTES_MAX < 512 * 1024 * 1024
+assert AUDIT_FILE_BYTES_MAX <= AUDIT_BYTES_MAX
 
 # Keys that a queue with deduplication remembers at most.
 DEDUP_KEYS_MAX: Final = 10_000_000

@@ -12,10 +12,10 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from penstock.broker.operations.held_calls import cancel, release_now
-from penstock.broker.operations.message_edits import Changes, edit
-from penstock.broker.operations.message_moves import Target, delete, move, purge_some
-from penstock.broker.operations.redrive import redrive
+from penstock.broker.operations.messages.held_calls import cancel, release_now
+from penstock.broker.operations.messages.message_edits import Changes, edit
+from penstock.broker.operations.messages.message_moves import Target, delete, move, purge_some
+from penstock.broker.operations.messages.redrive import redrive
 from penstock.broker.vhost.vhost import VHost
 from penstock.disk.os_files import OsFiles
 from penstock.journal.format import rows

@@ -10,12 +10,12 @@ from typing import TypeVar
 import pika
 import pytest
 
-from penstock.broker.operations.held_calls import list_held, release_now
-from penstock.broker.operations.message_edits import Changes, edit
-from penstock.broker.operations.message_moves import Target, delete, move, purge_some
-from penstock.broker.operations.message_search import Query, search
-from penstock.broker.operations.messages_at_hand import pause, peek, resume
-from penstock.broker.operations.redrive import redrive
+from penstock.broker.operations.messages.held_calls import list_held, release_now
+from penstock.broker.operations.messages.message_edits import Changes, edit
+from penstock.broker.operations.messages.message_moves import Target, delete, move, purge_some
+from penstock.broker.operations.messages.message_search import Query, search
+from penstock.broker.operations.messages.messages_at_hand import pause, peek, resume
+from penstock.broker.operations.messages.redrive import redrive
 from penstock.broker.vhost.vhost import VHost
 from penstock.testing import Broker
 from tests.interop.pika_inbox import publish_all

@@ -15,8 +15,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
 from penstock import limits
-from penstock.broker.operations.message_moves import Target, move
-from penstock.broker.operations.redrive import redrive
+from penstock.broker.operations.messages.message_moves import Target, move
+from penstock.broker.operations.messages.redrive import redrive
 from penstock.broker.vhost.vhost import VHost
 from penstock.queues.queue import Queue
 from tests.interop.deadline import wait_until

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
@@ -12,12 +13,16 @@ from penstock.backing.postgres.queues import PgBackingQueues
 from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
 from penstock.broker.arrival_ticks import ArrivalTicks
+from penstock.broker.audit.audit_log import AuditLog
+from penstock.broker.audit.event import EXCHANGE_DELETED, QUEUE_DELETED, Event
+from penstock.broker.audit.event_exchange import EventExchange
 from penstock.broker.definitions.definition_log import DefinitionLog
 from penstock.broker.definitions.definitions import encode_all
 from penstock.broker.definitions.restore import read_definitions, restore_vhost, whole_vhost
 from penstock.broker.memory.alarms import Alarm, DiskAlarm, MemoryAlarm
 from penstock.broker.memory.memory_ledger import MemoryLedger
 from penstock.broker.memory.memory_monitor import MemoryMonitor
+from penstock.broker.operations.actor import broker_itself
 from penstock.broker.users import Permission, User, Users
 from penstock.broker.vhost.callbacks import Post, run_now
 from penstock.broker.vhost.direct_reply import DirectReplies
@@ -47,6 +52,8 @@ class Broker:
         """With a store that is not open yet it is opened, and what it holds is restored; raises StartupError."""
         self.config = config
         self.clock: Clock = SteadyClock(clock or SystemClock())
+        self.started_ms = self.clock.wall_ms()
+        self.audit = AuditLog(self.clock, None if node is None else node.files)
         self.expiries = ExpirySchedule()
         self.users = Users()
         self.vhosts: dict[str, VHost] = {}
@@ -76,6 +83,7 @@ class Broker:
             for vhost in self.vhosts:
                 user.permissions[vhost] = Permission()
             self.users.add(user)
+        self.audit.exchange = EventExchange(self.vhosts[config.vhosts[0]])
 
     def _recover(self, node: NodeStore) -> None:
         recovered = node.open()
@@ -104,8 +112,15 @@ class Broker:
         vhost = VHost(name, self._backings(name, vhost_id), self.clock, self.expiries, vhost_id, self._post)
         vhost.postgres_patterns = self.config.postgres_queues
         vhost.memory = self.memory
+        vhost.vanished = partial(self._vanished, name)
+        if name == self.config.vhosts[0]:
+            vhost.add_event_exchange()
         self.vhosts[name] = vhost
         return vhost
+
+    def _vanished(self, vhost: str, kind: str, name: str, reason: str) -> None:
+        event = QUEUE_DELETED if kind == "queue" else EXCHANGE_DELETED
+        self.audit.note(broker_itself(), Event(event, {"vhost": vhost, "name": name, "reason": reason}))
 
     def _backings(self, vhost_name: str, vhost_id: str) -> QueueBackings:
         node = self.node
@@ -131,6 +146,7 @@ class Broker:
         if self.node is not None or self.postgres is not None:
             for vhost in self.vhosts.values():
                 vhost.stop()
+        self.audit.close()
         if self.node is not None:
             self.node.stop()
 

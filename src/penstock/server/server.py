@@ -18,6 +18,8 @@ from collections.abc import Callable
 from penstock import limits
 from penstock.broker.broker import Broker
 from penstock.broker.memory.alarms import blocked_reason
+from penstock.broker.operations.perform import Performer
+from penstock.broker.operations.table import OPERATIONS
 from penstock.clock import SystemClock
 from penstock.config import Config
 from penstock.disk.spare_descriptors import SpareDescriptors
@@ -25,6 +27,7 @@ from penstock.errors import AmqpError, StartupError
 from penstock.server.connection.admission import Admission
 from penstock.server.connection.connection import Connection
 from penstock.server.connection.login_guard import LoginGuard
+from penstock.server.control.control_listener import ControlListener
 from penstock.server.descriptors import DescriptorBudget, descriptor_limit
 from penstock.server.faults import Faults
 from penstock.server.http.http import HttpListener
@@ -74,6 +77,7 @@ class Server:
         self._thread_id = 0
         self._listener: asyncio.Server | None = None
         self._http: HttpListener | None = None
+        self._control: ControlListener | None = None
         self._stopping = False
         self.budget = DescriptorBudget(config.descriptors_max or descriptor_limit())
         self.admission = Admission(self.budget, SystemClock())
@@ -106,6 +110,10 @@ class Server:
                 self.broker = Broker(self.config, postgres=self._postgres.queues)
             self.settlements = Settlements(self.loop, self.broker.clock)
             self.parse_turns = ParseTurns(self.loop, self.broker.clock)
+            self.broker.audit.wake = self._audit_soon
+            if self.config.data_dir is not None:
+                self._control = ControlListener(Performer(self.broker, OPERATIONS), self.config.data_dir)
+                await self._control.start()
             await self._listen()
             if self.config.http_port is not None:
                 self._http = HttpListener(self.config, self.broker, self.login_guard, self.budget.http_connections)
@@ -186,6 +194,10 @@ class Server:
         http, self._http = self._http, None
         if http is not None:
             await http.stop()
+        control, self._control = self._control, None
+        if control is not None:
+            await control.stop()
+            self.internal_errors += control.internal_errors
 
     async def _stop_listening(self, listener: asyncio.Server) -> None:
         """Accept no more connections, and refuse those that were accepted a moment ago.
@@ -236,6 +248,9 @@ class Server:
             work()
         else:
             self.loop.call_soon_threadsafe(work)
+
+    def _audit_soon(self) -> None:
+        self.loop.call_soon(self.broker.audit.flush)
 
     def _waiter_failed(self, error: Exception) -> None:
         """Something that waited for the disk failed when it was told. The others were told all the same."""

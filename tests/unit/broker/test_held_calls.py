@@ -6,11 +6,19 @@ import pytest
 from at_hand_house import House
 
 from penstock.broker.operations.call_errors import BadRequest, NoSuchQueue
-from penstock.broker.operations.held_calls import HeldPage, HeldQueue, cancel, held, list_held, release_now, reschedule
-from penstock.broker.operations.message_edits import Changes, edit
-from penstock.broker.operations.message_moves import Outcome, Target, move
-from penstock.broker.operations.message_search import Query, search
-from penstock.broker.operations.messages_at_hand import pause, peek
+from penstock.broker.operations.messages.held_calls import (
+    HeldPage,
+    HeldQueue,
+    cancel,
+    held,
+    list_held,
+    release_now,
+    reschedule,
+)
+from penstock.broker.operations.messages.message_edits import Changes, edit
+from penstock.broker.operations.messages.message_moves import Outcome, Target, move
+from penstock.broker.operations.messages.message_search import Query, search
+from penstock.broker.operations.messages.messages_at_hand import pause, peek
 
 NAME = "amq.held-exchange.later"
 

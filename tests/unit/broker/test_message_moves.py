@@ -6,11 +6,11 @@ import pytest
 from at_hand_house import House
 
 from penstock.broker.operations.call_errors import BadRequest, NoSuchExchange, NoSuchQueue
-from penstock.broker.operations.message_edits import Changes, edit
-from penstock.broker.operations.message_moves import Outcome, Purged, Target, copy, delete, move, purge_some
-from penstock.broker.operations.message_search import Query, search
-from penstock.broker.operations.messages_at_hand import peek
-from penstock.broker.operations.redrive import redrive
+from penstock.broker.operations.messages.message_edits import Changes, edit
+from penstock.broker.operations.messages.message_moves import Outcome, Purged, Target, copy, delete, move, purge_some
+from penstock.broker.operations.messages.message_search import Query, search
+from penstock.broker.operations.messages.messages_at_hand import peek
+from penstock.broker.operations.messages.redrive import redrive
 from penstock.message import Envelope, Incoming
 from penstock.queues.taking import drop_taken, take
 

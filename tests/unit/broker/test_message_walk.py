@@ -8,8 +8,8 @@ import pytest
 from at_hand_house import House
 from tests.effort import some
 
-from penstock.broker.operations.message_moves import Target, delete, move
-from penstock.broker.operations.message_walk import Walk
+from penstock.broker.operations.messages.message_moves import Target, delete, move
+from penstock.broker.operations.messages.message_walk import Walk
 from penstock.message import Entry
 from penstock.queues.queue import Queue
 

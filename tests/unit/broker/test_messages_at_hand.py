@@ -8,9 +8,9 @@ import pytest
 from at_hand_house import House, Puller
 
 from penstock.broker.operations.call_errors import BadQuery, BadRequest, NoSuchQueue
-from penstock.broker.operations.message_search import Query, search
-from penstock.broker.operations.message_view import MessageView, to_json
-from penstock.broker.operations.messages_at_hand import Page, pause, peek, resume
+from penstock.broker.operations.messages.message_search import Query, search
+from penstock.broker.operations.messages.message_view import MessageView, to_json
+from penstock.broker.operations.messages.messages_at_hand import Page, pause, peek, resume
 from penstock.message import Incoming, body_bytes
 from penstock.queues.taking import drop_taken, take
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from at_hand_house import House
 
-from penstock.broker.operations.message_edits import Changes, edit
-from penstock.broker.operations.message_moves import Target, move
-from penstock.broker.operations.redrive import redrive
+from penstock.broker.operations.messages.message_edits import Changes, edit
+from penstock.broker.operations.messages.message_moves import Target, move
+from penstock.broker.operations.messages.redrive import redrive
 
 TO_OUT = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "out"}
 # Makes the queues and publishes one message, which is durable then.

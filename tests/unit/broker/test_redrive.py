@@ -8,8 +8,8 @@ import pytest
 from at_hand_house import House
 
 from penstock.broker.operations.call_errors import BadRequest, NoSuchQueue
-from penstock.broker.operations.messages_at_hand import peek
-from penstock.broker.operations.redrive import Cursor, Problem, Redriven, redrive
+from penstock.broker.operations.messages.messages_at_hand import peek
+from penstock.broker.operations.messages.redrive import Cursor, Problem, Redriven, redrive
 from penstock.message import Envelope, Incoming
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.features.x_death import dead_letter_envelope, is_cycle
-from penstock.broker.operations.redrive_origin import Origin, origin, redriven_envelope
+from penstock.broker.operations.messages.redrive_origin import Origin, origin, redriven_envelope
 from penstock.fields import Field, Table
 from penstock.message import Envelope
 from penstock.wire.content import read_content

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from penstock.broker.definitions.definition_log import exchange_definition, queue_definition
 from penstock.broker.definitions.definitions import BadDefinitions, Definitions, VHostDefinitions, vhost_whole
-from penstock.broker.vhost.vhost import VHost
+from penstock.broker.vhost.vhost import EVENT_EXCHANGE, VHost
 from penstock.errors import AmqpError, StartupError
 from penstock.routing.bindings import QUEUE
 from penstock.routing.factory import PREDECLARED
 
-PREDECLARED_NAMES = frozenset(name for name, _, _ in PREDECLARED)
+PREDECLARED_NAMES = frozenset((*(name for name, _, _ in PREDECLARED), EVENT_EXCHANGE))
 
 
 def read_definitions(whole: bytes, changes: list[bytes], report: list[str]) -> Definitions:

@@ -1,1 +1,1 @@
-"""What people do with messages: look, search, move, edit, redrive."""
+"""Everything that a person or a tool may do to a broker; AMQP, the control socket and HTTP are doors to it."""

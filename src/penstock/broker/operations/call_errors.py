@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from penstock.broker.vhost.companions import DEDUP, companion_kind
+from penstock.errors import AmqpError
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
@@ -16,19 +17,45 @@ NAMES_LOOKED_AT = 1000
 
 
 class CallError(Exception):
-    """The call cannot be done; nothing was changed."""
+    """The call cannot be done; nothing was changed. `kind` is for programs, the text for people."""
+
+    kind = "failed"
 
 
-class NoSuchQueue(CallError):
+class NotAllowed(CallError):
+    """Whoever asks may not do that."""
+
+    kind = "not_allowed"
+
+
+class NotFound(CallError):
+    """What the call is about is not there."""
+
+    kind = "not_found"
+
+
+class NoSuchVHost(NotFound):
+    """There is no vhost of that name."""
+
+
+class NoSuchQueue(NotFound):
     """There is no queue of that name."""
 
 
-class NoSuchExchange(CallError):
+class NoSuchExchange(NotFound):
     """There is no exchange of that name."""
+
+
+class AlreadyExists(CallError):
+    """Something of that name is there already, and the call would have made it."""
+
+    kind = "exists"
 
 
 class BadQuery(CallError):
     """What is searched for does not make sense. `column` is where in a selector, -1 elsewhere."""
+
+    kind = "bad_request"
 
     def __init__(self, text: str, column: int = -1) -> None:
         super().__init__(text)
@@ -37,6 +64,17 @@ class BadQuery(CallError):
 
 class BadRequest(CallError):
     """A value, or a combination of them, that the call does not take."""
+
+    kind = "bad_request"
+
+
+def of_amqp(error: AmqpError) -> CallError:
+    """Return what AMQP would have answered, for callers that do not speak it."""
+    if error.reply_code == 403:
+        return NotAllowed(error.reply_text)
+    if error.reply_code == 404:
+        return NotFound(error.reply_text)
+    return BadRequest(error.reply_text)
 
 
 def find_queue(vhost: VHost, name: str) -> Queue:

@@ -8,7 +8,8 @@ the same turn, where there is a log to record them in.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue, Recovery
@@ -48,7 +49,14 @@ from penstock.routing.delayed import DelayedExchange
 from penstock.routing.exchange import Exchange
 from penstock.routing.factory import DELAYED_TYPE, EXCHANGE_TYPES, make_exchange, make_predeclared
 from penstock.routing.router import Router
+from penstock.routing.topic import TopicExchange
 from penstock.wire.tables import encode_table
+
+# Events of the broker, in its first vhost; see `broker.audit.event_exchange`.
+EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
+
+# Called with kind (queue or exchange), name and reason when something goes that no client has deleted.
+Vanished = Callable[[str, str, str], None]
 
 
 class VHost(QueueOwner):
@@ -92,6 +100,8 @@ class VHost(QueueOwner):
         self._post = post
         # Names of queues that are in PostgreSQL without having said so.
         self.postgres_patterns: Sequence[str] = ()
+        # Whom to tell.
+        self.vanished: Vanished | None = None
         # Exclusive queues by the connection that owns them.
         self._exclusive: dict[object, dict[str, Queue]] = {}
 
@@ -340,6 +350,7 @@ class VHost(QueueOwner):
                 owned.pop(queue.name, None)
         for exchange in self._remove_bindings_to((QUEUE, queue.name)):
             self._remove_exchange(exchange)
+            self._tell_vanished("exchange", exchange.name, "auto-delete")
         for kind in (HELD_FOR_QUEUE, DEDUP):
             self.companions.drop(kind, queue.name)
         return self._drop_queue(queue)
@@ -360,16 +371,23 @@ class VHost(QueueOwner):
         """Delete a queue that was not used for as long as its x-expires says."""
         if not queue.deleted:
             self._remove_queue(queue)
+            self._tell_vanished("queue", queue.name, "expired")
 
     def last_consumer_gone(self, queue: Queue) -> None:
         if queue.auto_delete and not queue.deleted:
             self._remove_queue(queue)
+            self._tell_vanished("queue", queue.name, "auto-delete")
+
+    def _tell_vanished(self, kind: str, name: str, reason: str) -> None:
+        if self.vanished is not None:
+            self.vanished(kind, name, reason)
 
     def connection_closed(self, owner: object) -> None:
         """Delete the exclusive queues of a connection."""
         for queue in list(self._exclusive.pop(owner, {}).values()):
             if not queue.deleted:
                 self._remove_queue(queue)
+                self._tell_vanished("queue", queue.name, "exclusive")
 
     # --- exchanges ----------------------------------------------------------------------------------
 
@@ -402,6 +420,10 @@ class VHost(QueueOwner):
         if durable and self.log is not None:
             self.log.exchange_declared(self.name, exchange)
         return exchange
+
+    def add_event_exchange(self) -> None:
+        """Have the exchange to which the broker publishes its events. Nobody else can publish to it."""
+        self.exchanges[EVENT_EXCHANGE] = TopicExchange(EVENT_EXCHANGE, True, False, True, {})
 
     def check_exchange_name(self, name: str) -> None:
         """Names that begin with amq. are the broker's; those that exist may be declared again as they are."""
@@ -492,6 +514,7 @@ class VHost(QueueOwner):
                 self.log.unbound(self.name, binding)
             if is_unused(source):
                 self._remove_exchange(source)
+                self._tell_vanished("exchange", source.name, "auto-delete")
 
     def _remove_bindings_to(self, destination: Destination) -> list[Exchange]:
         """Remove the bindings to what is gone; return the auto-delete exchanges that have to go with their last one."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.operations.call_errors import CallError, find_queue
-from penstock.broker.operations.message_walk import HELD, Seen, Walk
+from penstock.broker.operations.messages.message_walk import HELD, Seen, Walk
 from penstock.history.endpoint import Access, NoSuchQueue
 from penstock.history.indexing import parse_queue_label
 from penstock.server.connection.admission import address_key

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.broker.operations.call_errors import BadRequest, find_queue
-from penstock.broker.operations.message_view import BODY_BYTES_SHOWN, MessageView, view
-from penstock.broker.operations.message_walk import LOOKS_MAX, Walk
+from penstock.broker.operations.messages.message_view import BODY_BYTES_SHOWN, MessageView, view
+from penstock.broker.operations.messages.message_walk import LOOKS_MAX, Walk
 from penstock.broker.vhost.companions import companion_kind
 
 if TYPE_CHECKING:

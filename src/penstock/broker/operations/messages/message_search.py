@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.features.envelope_view import EnvelopeView
 from penstock.broker.operations.call_errors import BadQuery, BadRequest, find_queue
-from penstock.broker.operations.message_view import BODY_BYTES_SHOWN, MessageView, arrived_ms, view
-from penstock.broker.operations.message_walk import LOOKS_MAX, Seen, Walk
+from penstock.broker.operations.messages.message_view import BODY_BYTES_SHOWN, MessageView, arrived_ms, view
+from penstock.broker.operations.messages.message_walk import LOOKS_MAX, Seen, Walk
 from penstock.errors import AmqpError
 from penstock.fields import Field
 from penstock.limits import TOPIC_WORDS_MAX

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.backing.outcomes import MOVED
 from penstock.broker.operations.call_errors import BadRequest, find_changeable
-from penstock.broker.operations.message_moves import Outcome, checked_ids, note_others, read_ready, sync_soon
-from penstock.broker.operations.message_walk import LOOKS_MAX, Walk
-from penstock.broker.operations.redrive_origin import Origin, origin, redriven_envelope
+from penstock.broker.operations.messages.message_moves import Outcome, checked_ids, note_others, read_ready, sync_soon
+from penstock.broker.operations.messages.message_walk import LOOKS_MAX, Walk
+from penstock.broker.operations.messages.redrive_origin import Origin, origin, redriven_envelope
 from penstock.broker.vhost.carrier import Carrier
 from penstock.broker.vhost.companions import companion_kind
 from penstock.broker.vhost.handovers import RETURN, Errand, Handed

@@ -14,7 +14,7 @@ from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED
 from penstock.broker.definitions.field_json import field_from_json
 from penstock.broker.features.envelope_view import PROPERTIES
 from penstock.broker.operations.call_errors import BadRequest, find_changeable
-from penstock.broker.operations.message_moves import Outcome, note_others, read_ready, sync_soon
+from penstock.broker.operations.messages.message_moves import Outcome, note_others, read_ready, sync_soon
 from penstock.errors import AmqpError
 from penstock.fields import Field, Table
 from penstock.limits import MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX

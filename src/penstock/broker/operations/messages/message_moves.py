@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.backing.outcomes import MOVED, PURGED
 from penstock.broker.features.x_death import routing_keys_for
 from penstock.broker.operations.call_errors import BadRequest, check_exchange, find_changeable, find_queue
-from penstock.broker.operations.message_original import Original
-from penstock.broker.operations.message_walk import read_pending, shelved_ids
+from penstock.broker.operations.messages.message_original import Original
+from penstock.broker.operations.messages.message_walk import read_pending, shelved_ids
 from penstock.broker.vhost.carrier import Carrier
 from penstock.broker.vhost.companions import companion_kind
 from penstock.broker.vhost.handovers import RETURN, Errand, same_envelopes

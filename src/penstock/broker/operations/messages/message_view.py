@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock.broker.definitions.field_json import table_to_json
 from penstock.broker.features.envelope_view import PROPERTIES, properties_of
-from penstock.broker.operations.message_walk import HELD, Seen
+from penstock.broker.operations.messages.message_walk import HELD, Seen
 from penstock.message import Entry
 from penstock.queues import arrivals
 from penstock.queues.queue import Queue

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.broker.operations.call_errors import BadRequest, NoSuchQueue
-from penstock.broker.operations.message_edits import Changes, Edited, edit
-from penstock.broker.operations.message_moves import Outcome, checked_ids, delete, note_others, sync_soon
-from penstock.broker.operations.message_search import Matcher, Query
-from penstock.broker.operations.message_view import BODY_BYTES_SHOWN, MessageView, view
-from penstock.broker.operations.message_walk import HELD, LOOKS_MAX, Seen, read_pending
+from penstock.broker.operations.messages.message_edits import Changes, Edited, edit
+from penstock.broker.operations.messages.message_moves import Outcome, checked_ids, delete, note_others, sync_soon
+from penstock.broker.operations.messages.message_search import Matcher, Query
+from penstock.broker.operations.messages.message_view import BODY_BYTES_SHOWN, MessageView, view
+from penstock.broker.operations.messages.message_walk import HELD, LOOKS_MAX, Seen, read_pending
 from penstock.broker.vhost.companions import HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, companion_kind, companion_owner
 from penstock.queues.delayed.held_selection import HeldSelection
 from penstock.queues.leaving.dead_letters import EXPIRED

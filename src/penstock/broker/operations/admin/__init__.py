@@ -1,0 +1,1 @@
+"""Operations on the broker itself: its node, users, vhosts, policies, definitions, audit."""

@@ -1,0 +1,1 @@
+"""What people do with the messages of a queue, by hand: look, search, move, edit, redrive."""

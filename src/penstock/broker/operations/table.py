@@ -1,0 +1,10 @@
+"""The operations by their names. A new module of operations is added here, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.broker.operations.admin import audit, node
+from penstock.broker.operations.operation import Operation
+
+OPERATIONS: Final[dict[str, Operation]] = {each.name: each for each in (*node.OPERATIONS, *audit.OPERATIONS)}

@@ -1,0 +1,1 @@
+"""`penstockctl`: rabbitmqctl's verbs, asked of a running broker through its control socket."""

@@ -1,0 +1,41 @@
+"""The `penstockctl` command. Its verbs are in modules by what they are about."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import penstock
+from penstock.cli.ctl import node_verbs
+from penstock.cli.ctl.ctl import EXIT_USAGE
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(penstock.__version__, prog_name="penstockctl")
+def penstockctl() -> None:
+    """Administer a running penstock broker, with rabbitmqctl's verbs.
+
+    The broker is reached through the control socket in its data folder; only the folder's owner can.
+
+    Exit codes: 0 done; 64 wrong usage; 65 bad value; 67 no such thing; 69 no broker answers; 70 could not be done;
+    77 not allowed.
+    """
+
+
+for _verb in node_verbs.VERBS:
+    penstockctl.add_command(_verb)
+
+
+def main() -> None:
+    try:
+        code = penstockctl.main(standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(1)
+    sys.exit(code or 0)
