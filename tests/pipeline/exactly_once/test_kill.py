@@ -1,17 +1,21 @@
-"""An archive job that is killed with -9, driver and JVM, at every point between two steps, has every event once.
+"""An archive job that is killed with -9 at every point between two steps has every event once.
 
 A chain is one lake. Its job is started, killed at the chain's first point, started again, killed at the second, and so
 on; the last start comes through. After each kill the lake has no event twice, and the cursor is not beyond it. What
 Spark's checkpoint has shows that the job was where the test says it was.
+
+The jobs use one JVM (`jvm.py`): starting one for each would take ten times as long. A kill ends every Python process of
+the job, and all that is ours is in those. At a few points, one for each kind of process, the job has a JVM of its own,
+which is killed with it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +23,9 @@ import pytest
 
 from penstock.pipeline.archive import checkpoint_of
 from penstock.pipeline.lake.opening import Lake
+from tests.pipeline import spark_process
 from tests.pipeline.archived import EVENTS_OF_A_LIFE, cursor_of, end_lsn, lsns_of
+from tests.pipeline.exactly_once.jvm import SharedJvm, shared_jvm
 from tests.pipeline.lake.tables import pyarrow_of_files
 from tests.pipeline.written_journal import WrittenJournal
 from tests.tidy_rules import ROOT
@@ -67,8 +73,13 @@ CHAINS: dict[str, tuple[str, list[Point]]] = {
         ],
     ),
 }
-# At the same time: starting Spark is most of the work, and much of that is waiting.
-AT_ONCE = 2
+# Where the JVM is killed, too: a task, the process that commits, the process that plans batches.
+WITH_ITS_JVM = {
+    ("delta", "in the middle of a file", 0),
+    ("parquet", "after poison", 1),
+    ("delta", "after the cursor", 2),
+}
+KILLING = Path(__file__).parent / "killing"
 
 
 @dataclass
@@ -77,6 +88,9 @@ class Chain:
 
     folder: Path
     format: str
+    jvm: SharedJvm
+    # What processes of jobs that use the shared JVM look at.
+    shared: Path
     starts: int = 0
     events: list[int] = field(default_factory=list)
 
@@ -115,33 +129,43 @@ class Chain:
 
     def start(self, point: str, batch: int) -> int:
         self.starts += 1
-        killed = self.folder / f"killed-{self.starts}"
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "killing"), str(ROOT)]),
-            "PENSTOCK_TEST_KILL": f"{point} {batch}" if point else "",
-            "PENSTOCK_TEST_KILLED": str(killed),
-            "PENSTOCK_TEST_CHECKPOINT": str(checkpoint_of(self.lake)),
+        is_alone = (self.format, point, batch) in WITH_ITS_JVM
+        job = self.folder / f"job-{self.starts}" if is_alone else self.shared
+        job.mkdir(exist_ok=True)
+        killed = job / "killed"
+        if not is_alone:
+            self.jvm.clear()
+            killed.unlink(missing_ok=True)
+        asked = {
+            "point": point,
+            "batch": batch,
+            "checkpoint": str(checkpoint_of(self.lake)),
+            "sessions": [] if is_alone else [self.jvm.process.pid],
+            "spared": [] if is_alone else self.jvm.processes,
         }
+        (job / "point.json").write_text(json.dumps(asked))
+        code = self.run_job(variables_for(job) | ({} if is_alone else self.jvm.variables), job)
+        if point and killed.exists():
+            assert killed.read_text() == f"{point} {batch}"
+        return code
+
+    def run_job(self, variables: dict[str, str], job: Path) -> int:
         command = [sys.executable, "-m", "tests.pipeline.exactly_once.job", str(self.source), str(self.lake.path)]
         with open(self.folder / f"output-{self.starts}", "wb") as output:
             process = subprocess.Popen(
-                # The group is known when the process is there, and is its own from the first moment.
-                ["/bin/sh", "-c", 'PENSTOCK_TEST_GROUP=$$ exec "$@"', "job", *command, self.format],
+                # The session is noted when the process is there, before it does anything.
+                ["/bin/sh", "-c", 'echo $$ >"$0/driver" && exec "$@"', str(job), *command, self.format],
                 cwd=ROOT,
-                env=environment,
+                env={**os.environ, **variables},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
             try:
-                code = process.wait(SECONDS_OF_A_RUN)
+                return process.wait(SECONDS_OF_A_RUN)
             finally:
-                end_group(process.pid)
-                process.wait()
-        if point and killed.exists():
-            assert killed.read_text() == f"{point} {batch}"
-        return code
+                # Nothing of the job is left, whatever became of it.
+                spark_process.kill(process)
 
     def output(self) -> str:
         return (self.folder / f"output-{self.starts}").read_text(errors="replace")[-8000:]
@@ -159,12 +183,9 @@ class Chain:
         assert not missing, f"the cursor is at {cursor}, and these are not in the lake: {missing[:10]}"
 
 
-def end_group(group: int) -> None:
-    """Nothing of the job is left, whatever became of it."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+def variables_for(job: Path) -> dict[str, str]:
+    """For every Python process of a job: whether it is to be killed is in this folder."""
+    return {"PYTHONPATH": os.pathsep.join([str(KILLING), str(ROOT)]), "PENSTOCK_TEST_JOB": str(job)}
 
 
 def check_chain(chain: Chain, points: list[Point]) -> None:
@@ -188,12 +209,13 @@ def check_chain(chain: Chain, points: list[Point]) -> None:
 @pytest.mark.timeout(1800)
 def test_every_event_is_there_once_wherever_the_job_is_killed(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="needs Spark: pip install 'penstock[pipeline]'")
-    chains = {name: Chain(tmp_path / str(number), CHAINS[name][0]) for number, name in enumerate(CHAINS)}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = [pool.submit(check_chain, chain, CHAINS[name][1]) for name, chain in chains.items()]
-    for run in runs:
-        run.result()
-    assert all(chain.starts > len(CHAINS[name][1]) for name, chain in chains.items())
+    shared = tmp_path / "job"
+    shared.mkdir()
+    with shared_jvm(variables_for(shared), tmp_path / "jvm.log") as jvm:
+        for number, (format, points) in enumerate(CHAINS.values()):
+            chain = Chain(tmp_path / str(number), format, jvm, shared)
+            check_chain(chain, points)
+            assert chain.starts > len(points)
 
 
 def test_at_least_twelve_points_over_several_batches_are_tried() -> None:
@@ -201,3 +223,4 @@ def test_at_least_twelve_points_over_several_batches_are_tried() -> None:
     assert len(points) == len(set(points)) >= 12
     assert len({where for _, where, _ in points}) >= 12
     assert len({batch for _, _, batch in points}) >= 4
+    assert set(points) >= WITH_ITS_JVM

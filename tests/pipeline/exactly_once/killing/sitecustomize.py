@@ -1,13 +1,17 @@
-"""Ends a whole archive job, driver and JVM, by kill -9 at one point: `PENSTOCK_TEST_KILL` = "<point> <batch>".
+"""Ends a whole archive job by kill -9 at one point. The folder `PENSTOCK_TEST_JOB` says where, in `point.json`.
 
 Every Python process of the job imports this file when it starts, because its folder is on their PYTHONPATH: the driver,
 the process that counts offsets, the tasks, the one that commits. Without the variable it does nothing.
+
+A job that has a JVM of its own dies with it. One that uses a JVM of others (`jvm.py`) loses every process but that
+one, and what the JVM starts for it afterwards ends before it has done anything.
 
 Which batch Spark is at is read from its checkpoint: offsets/n says that batch n was begun, commits/n that it is done.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -16,20 +20,40 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-POINT, _, BATCH = os.environ.get("PENSTOCK_TEST_KILL", "").rpartition(" ")
+JOB = os.environ.get("PENSTOCK_TEST_JOB", "")
 Condition = Callable[..., bool]
+
+
+def asked() -> Any:
+    """The point, the batch, the checkpoint, the sessions of the job's processes, and which of them are not its own."""
+    return json.loads(Path(JOB, "point.json").read_text())
 
 
 def end(point: str) -> None:
     """Everything at once, as if the machine were gone."""
-    Path(os.environ["PENSTOCK_TEST_KILLED"]).write_text(f"{point} {BATCH}")
-    os.killpg(int(os.environ["PENSTOCK_TEST_GROUP"]), signal.SIGKILL)
-    # This process may be in a group of its own: Spark puts its workers into one.
+    from tests.pipeline.spark_process import members
+
+    job = asked()
+    Path(JOB, "killed").write_text(f"{point} {job['batch']}")
+    sessions = [int(Path(JOB, "driver").read_text()), *job["sessions"]]
+    own = {*job["spared"], os.getpid()}
+    while found := [pid for session in sessions for pid in members(session) if pid not in own]:
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def end_if_dead() -> None:
+    """In a process that a JVM has started after the death of its job."""
+    if Path(JOB, "killed").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def last(folder: str) -> int:
-    path = Path(os.environ["PENSTOCK_TEST_CHECKPOINT"]) / folder
+    path = Path(asked()["checkpoint"]) / folder
     if not path.is_dir():
         return -1
     return max((int(each.name) for each in path.iterdir() if each.name.isdigit()), default=-1)
@@ -37,22 +61,22 @@ def last(folder: str) -> int:
 
 def is_begun(*_: Any, **__: Any) -> bool:
     """Batch n is in the offset log, and not done."""
-    return last("offsets") == int(BATCH) and last("commits") == int(BATCH) - 1
+    return last("offsets") == asked()["batch"] and last("commits") == asked()["batch"] - 1
 
 
 def is_next(*_: Any, **__: Any) -> bool:
     """Batch n comes next: it is not in the offset log, and the one before is done."""
-    return last("offsets") == last("commits") == int(BATCH) - 1
+    return last("offsets") == last("commits") == asked()["batch"] - 1
 
 
 def is_done(*_: Any, **__: Any) -> bool:
     """Batch n is in the commit log, and the next one is not begun."""
-    return last("offsets") == last("commits") == int(BATCH)
+    return last("offsets") == last("commits") == asked()["batch"]
 
 
 def is_table(name: str) -> Condition:
     def condition(table: Any, files: Any, application: str, version: int) -> bool:
-        return Path(table.folder).name == name and version == int(BATCH)
+        return Path(table.folder).name == name and version == asked()["batch"]
 
     return condition
 
@@ -66,10 +90,11 @@ def kill_at(owner: Any, name: str, before: str, after: str, condition: Condition
     real = getattr(owner, name)
 
     def wrapped(*args: Any, **named: Any) -> Any:
-        if before == POINT and condition(*args, **named):
+        point = asked()["point"]
+        if before and before == point and condition(*args, **named):
             end(before)
         answer = real(*args, **named)
-        if after == POINT and condition(*args, **named):
+        if after and after == point and condition(*args, **named):
             end(after)
         return answer
 
@@ -136,5 +161,8 @@ class Installer:
         return spec
 
 
-if POINT:
+if JOB:
+    end_if_dead()
+    # Tasks are processes that a process of Spark has forked.
+    os.register_at_fork(after_in_child=end_if_dead)
     sys.meta_path.insert(0, Installer())
