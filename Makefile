@@ -76,6 +76,7 @@ types: $(VENV)/dev.stamp
 generated: $(VENV)/dev.stamp
 	$(PY) tools/codegen.py --check
 	$(PY) tools/unasync.py --check
+	$(PY) tools/settings_pages.py --check
 
 # Compile the test modules once, before several processes do it at the same time.
 ready: $(VENV)/spark.stamp

@@ -1,25 +1,36 @@
-"""What a broker is started with. Filled from flags and the environment by the command line, or by a test directly."""
+"""What a broker is started with. `settings/` fills it from flags, variables and files; a test fills it directly.
+
+A field that is made by `setting(…)` is a row of the table of settings: it has a key in penstock.toml, a variable, a
+place in `penstock serve --help` and in docs/configuration.md without further code. After a change here, run
+`.venv/bin/python tools/settings_pages.py`.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from penstock import limits
 from penstock.errors import StartupError
+from penstock.setting import INTEGER, MIB, TEXT, USERS, by_name, setting, settings_of
 
 # The specification's frame-min-size: any client may send a frame of this size.
-FRAME_BYTES_LEAST = 4_096
+FRAME_BYTES_LEAST: Final = 4_096
 # Where Linux tells a container how much memory it may use: cgroup v2, then v1.
-CONTAINER_LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CONTAINER_LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # RabbitMQ's rule for its well-known default user, whatever password it was given.
-GUEST = "guest"
+GUEST: Final = "guest"
 # When a persistent message counts as safe: synced to disk, written to the system, or at once.
-CONFIRM_SYNC = ("fsync", "os", "none")
+CONFIRM_SYNC: Final = ("fsync", "os", "none")
+# Which RabbitMQ penstock behaves like where versions differ.
+LENIENT: Final = "lenient"
+STRICT: Final = "strict"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_FORMATS: Final = ("text", "json")
 
 
 @dataclass
@@ -41,54 +52,402 @@ def user_from_outside(name: str, password: str) -> UserConfig:
 class Config:
     """Settings of one broker."""
 
-    host: str = "127.0.0.1"
-    # 0 lets the system choose.
-    port: int = 5672
-    vhosts: list[str] = field(default_factory=lambda: ["/"])
-    users: list[UserConfig] = field(default_factory=lambda: [UserConfig("guest", "guest", loopback_only=True)])
-    channels_max: int = limits.CHANNELS_MAX
-    frame_bytes_max: int = limits.FRAME_BYTES_MAX
-    heartbeat_s: int = limits.HEARTBEAT_S
-    message_bytes_max: int = limits.MESSAGE_BYTES_MAX
-    handshake_s: float = limits.HANDSHAKE_S
-    login_refused_delay_s: float = limits.LOGIN_REFUSED_DELAY_S
-    # Descriptors that the broker may use; 0 = as many as the process may have.
-    descriptors_max: int = 0
-    # Bytes of waiting messages at which publishers are blocked.
-    memory_bytes_max: int = 0
-    # Where everything durable is kept; None = in memory, nothing is.
-    data_dir: str | None = None
-    confirm_sync: str = "fsync"
-    # Free bytes on the disk of the data folder below which publishers are blocked; 0 = by the size of the disk.
-    disk_bytes_min: int = 0
-    # Journal segments that no message needs any more are kept as history up to this size and this age.
-    history_bytes_max: int = 1024**3
-    history_hours_max: float = 7 * 24.0
-    # Beyond that, what named readers of history have not read is kept up to this size; 0 = they hold nothing.
-    readers_bytes_max: int = 10 * 1024**3
-    # Where history is served over HTTP: None = nowhere; 0 lets the system choose. Without a host: where AMQP is.
-    http_port: int | None = None
-    http_host: str | None = None
-    # The database of queues in PostgreSQL: a URL, or "embedded" for one in the data folder; None = there are none.
-    postgres_url: str | None = None
-    postgres_schema: str = "penstock"
-    # Names of queues that are there without having said so (*, ? and [] as in a shell).
-    postgres_queues: list[str] = field(default_factory=list)
+    # --- listeners ------------------------------------------------------------------------------------
+
+    host: str = setting(
+        "127.0.0.1",
+        "listeners",
+        "Address to listen on.",
+        "A broker that was just installed is not reachable from other machines.",
+        flag="--host",
+        rabbitmq_variables=("RABBITMQ_NODE_IP_ADDRESS",),
+    )
+    port: int = setting(
+        5672,
+        "listeners",
+        "Port; 0 = any free one.",
+        "AMQP's registered port, which every client tries first.",
+        least=0,
+        most=65_535,
+        flag="--port",
+        rabbitmq_variables=("RABBITMQ_NODE_PORT",),
+    )
+    http_port: int | None = setting(
+        None,
+        "listeners",
+        "Serve history over HTTP on this port; 0 = any free one. Needs penstock[http].",
+        "Readers on other machines do not see the data folder.",
+        kind=INTEGER,
+        is_optional=True,
+        least=0,
+        most=65_535,
+        flag="--http-port",
+        default_text="not served",
+    )
+    http_host: str | None = setting(
+        None,
+        "listeners",
+        "Address for HTTP.",
+        "History can be served to another network than AMQP.",
+        kind=TEXT,
+        is_optional=True,
+        flag="--http-host",
+        default_text="that of --host",
+    )
+
+    # --- users and vhosts -----------------------------------------------------------------------------
+
+    vhosts: list[str] = setting(
+        ["/"],
+        "users and vhosts",
+        "A virtual host; may be repeated.",
+        "Clients name a vhost when they connect; most name this one.",
+        flag="--vhost",
+        metavar="NAME",
+    )
+    default_vhost: str | None = setting(
+        None,
+        "users and vhosts",
+        "The only virtual host, as RabbitMQ's images are told it.",
+        "Images and testcontainers set one vhost by this name. `vhosts` is for more than one.",
+        kind=TEXT,
+        is_optional=True,
+        default_text="/",
+        rabbitmq_variables=("RABBITMQ_DEFAULT_VHOST",),
+        rabbitmq_keys=("default_vhost",),
+    )
+    users: list[UserConfig] = setting(
+        [UserConfig("guest", "guest", loopback_only=True)],
+        "users and vhosts",
+        "A user with full permissions; may be repeated. Replaces guest:guest. A user named guest may only connect from"
+        " this machine.",
+        "A broker that was just installed can be used at once, from this machine alone.",
+        kind=USERS,
+        flag="--user",
+        metavar="NAME:PASSWORD",
+        is_secret=True,
+        default_text="guest:guest",
+    )
+    default_user: str | None = setting(
+        None,
+        "users and vhosts",
+        "The name of the only user, as RabbitMQ's images are told it.",
+        "Images and testcontainers set one user by this name and default_pass. `users` is for more than one.",
+        kind=TEXT,
+        is_optional=True,
+        default_text=GUEST,
+        rabbitmq_variables=("RABBITMQ_DEFAULT_USER",),
+        rabbitmq_keys=("default_user",),
+    )
+    default_pass: str | None = setting(
+        None,
+        "users and vhosts",
+        "The password of default_user.",
+        "It belongs into a file that only the broker's user can read, or into the environment: everybody on the machine"
+        " can see flags.",
+        kind=TEXT,
+        is_optional=True,
+        is_secret=True,
+        default_text=GUEST,
+        rabbitmq_variables=("RABBITMQ_DEFAULT_PASS",),
+        rabbitmq_keys=("default_pass",),
+    )
+    login_refused_delay_s: float = setting(
+        limits.LOGIN_REFUSED_DELAY_S,
+        "users and vhosts",
+        "How long the next login of a user from an address waits after a refused one.",
+        "Guessing passwords is slow, and a client with a wrong one does not flood the log.",
+        unit="s",
+        least=0,
+        most=3600,
+    )
+
+    # --- protocol -------------------------------------------------------------------------------------
+
+    channels_max: int = setting(
+        limits.CHANNELS_MAX,
+        "protocol",
+        "Channels of one connection.",
+        "RabbitMQ's default. Clients that need more have lost count of them.",
+        least=1,
+        most=65_535,
+        rabbitmq_keys=("channel_max",),
+        is_reloaded=True,
+    )
+    frame_bytes_max: int = setting(
+        limits.FRAME_BYTES_MAX,
+        "protocol",
+        "The largest frame, in both directions.",
+        "RabbitMQ's default, and what every client is tuned for.",
+        unit="bytes",
+        least=FRAME_BYTES_LEAST,
+        most=2**32 - 1,
+        rabbitmq_keys=("frame_max",),
+        is_reloaded=True,
+    )
+    heartbeat_s: int = setting(
+        limits.HEARTBEAT_S,
+        "protocol",
+        "The heartbeat that clients are offered; 0 = none.",
+        "RabbitMQ's default. A dead peer is noticed after two of them.",
+        unit="s",
+        least=0,
+        most=65_535,
+        rabbitmq_keys=("heartbeat",),
+        is_reloaded=True,
+    )
+    handshake_s: float = setting(
+        limits.HANDSHAKE_S,
+        "protocol",
+        "How long a connection may take from its first byte to connection.open.",
+        "A client that says nothing holds a descriptor; a login takes milliseconds. RabbitMQ's default.",
+        unit="s",
+        least=0.05,
+        most=3600,
+        is_reloaded=True,
+    )
+    message_bytes_max: int = setting(
+        limits.MESSAGE_BYTES_MAX,
+        "protocol",
+        "The largest message. A larger one closes its channel with 406.",
+        "RabbitMQ 3.13's default. It is checked before a byte of the body is kept.",
+        unit="bytes",
+        least=1,
+        most=limits.MESSAGE_BYTES_MAX,
+        rabbitmq_keys=("max_message_size",),
+    )
+
+    # --- memory and disk ------------------------------------------------------------------------------
+
+    memory_bytes_max: int = setting(
+        0,
+        "memory and disk",
+        "Block publishers when waiting messages take this much memory.",
+        "Python, the system and other programs need the rest.",
+        unit="bytes",
+        least=1,
+        flag="--memory-limit",
+        metavar="MIB",
+        flag_scale=MIB,
+        default_text="40 % of the machine's",
+    )
+    disk_bytes_min: int = setting(
+        0,
+        "memory and disk",
+        "Block publishers when the disk of the data folder has less room than this.",
+        "Acks, deletes and checkpoints still need room on a disk that is nearly full.",
+        unit="bytes",
+        least=1,
+        flag="--disk-limit",
+        metavar="MIB",
+        flag_scale=MIB,
+        default_text="512 MiB, or 5 % of a small disk",
+    )
+    descriptors_max: int = setting(
+        0,
+        "memory and disk",
+        "File descriptors that the broker may use.",
+        "Connections, files of queues and the HTTP endpoint share them out at the start.",
+        least=32,
+        default_text="as many as the process may have",
+    )
+
+    # --- storage --------------------------------------------------------------------------------------
+
+    data_dir: str | None = setting(
+        None,
+        "storage",
+        "Where durable queues and messages are kept.",
+        "One broker at a time can use a folder.",
+        kind=TEXT,
+        is_optional=True,
+        flag="--data-dir",
+        metavar="FOLDER",
+        default_text="'penstock' in the user's data folder: ~/.local/share on Linux",
+    )
+    in_memory: bool = setting(
+        False,
+        "storage",
+        "Keep nothing on disk: when the broker stops, all is gone.",
+        "For tests and for messages that nobody misses.",
+        flag="--in-memory",
+    )
+    confirm_sync: str = setting(
+        "fsync",
+        "storage",
+        "When a persistent message is confirmed: when it is synced to disk (fsync), when the system has it (os:"
+        " survives a crash of the broker, not of the machine), or at once (none).",
+        "A confirm is a promise; docs/durability.md says which.",
+        choices=CONFIRM_SYNC,
+        flag="--confirm-sync",
+    )
+    queue_ram_messages: int = setting(
+        2_048,
+        "storage",
+        "Messages of one queue that stay in RAM when it pages out.",
+        "They are delivered without reading the disk while the next ones are read ahead: a few milliseconds of"
+        " deliveries. A queue that holds few large messages in RAM is governed by memory_bytes_max instead.",
+        least=16,
+        most=10_000_000,
+    )
+    queue_ram_slack_messages: int = setting(
+        8_192,
+        "storage",
+        "How many messages more a queue may hold in RAM before it begins to page out.",
+        "A burst of this size that is consumed soon is never read back from the disk.",
+        least=0,
+        most=10_000_000,
+    )
+    embed_bytes_below: int = setting(
+        4_096,
+        "storage",
+        "Smaller bodies are written into the journal for each queue; others once into the store that queues share.",
+        "RabbitMQ's default. A small body costs less to copy than to look up; a large one in a fan-out is written"
+        " once.",
+        unit="bytes",
+        least=0,
+        most=MIB,
+        rabbitmq_keys=("queue_index_embed_msgs_below",),
+    )
+    checkpoint_s: float = setting(
+        60.0,
+        "storage",
+        "A checkpoint is written after so long, if anything has changed.",
+        "A start reads the journal behind the newest checkpoint, and history goes after a checkpoint.",
+        unit="s",
+        least=1,
+        most=3600,
+    )
+    checkpoint_bytes: int = setting(
+        512 * MIB,
+        "storage",
+        "A checkpoint is written after so many bytes of journal.",
+        "A start after a crash reads at most about this much: some seconds.",
+        unit="bytes",
+        least=64 * MIB,
+        most=2**40,
+    )
+    sync_window_s: float = setting(
+        0.01,
+        "storage",
+        "How long messages and acks that no client waits for are gathered before they are synced.",
+        "A crash takes at most this much of what nobody was promised; longer windows sync less often.",
+        unit="s",
+        least=0.001,
+        most=1,
+    )
+
+    # --- history --------------------------------------------------------------------------------------
+
+    history_bytes_max: int = setting(
+        1024 * MIB,
+        "history",
+        "Keep this much of the journal as history when no message needs it any more.",
+        "The pipeline and `penstock history` read it; an old journal otherwise only takes room.",
+        unit="bytes",
+        least=0,
+        flag="--history-limit",
+        metavar="MIB",
+        flag_scale=MIB,
+    )
+    history_hours_max: float = setting(
+        7 * 24.0,
+        "history",
+        "Keep history for this long at most.",
+        "A week: who asks what happened to a message seldom asks later.",
+        unit="hours",
+        least=0,
+        flag="--history-hours",
+        metavar="HOURS",
+    )
+    readers_bytes_max: int = setting(
+        10 * 1024 * MIB,
+        "history",
+        "Keep this much more of it, and longer, for named readers that have not read it yet; see `penstock history"
+        " readers`.",
+        "A reader that is away for a weekend finds everything; one that never comes back does not fill the disk.",
+        unit="bytes",
+        least=0,
+        flag="--readers-limit",
+        metavar="MIB",
+        flag_scale=MIB,
+    )
+
+    # --- PostgreSQL -----------------------------------------------------------------------------------
+
+    postgres_url: str | None = setting(
+        None,
+        "PostgreSQL",
+        "A PostgreSQL for queues that are declared with x-backing=postgres: its URL, or 'embedded' for one of the"
+        " broker's own in the data folder. The schema is made if it is not there.",
+        "Several brokers, and programs without a broker, can share such queues.",
+        kind=TEXT,
+        is_optional=True,
+        is_secret=True,
+        flag="--postgres",
+        metavar="URL|embedded",
+        default_text="there are none",
+    )
+    postgres_schema: str = setting(
+        "penstock",
+        "PostgreSQL",
+        "The schema of these queues.",
+        "Several brokers can have queues of their own in one database.",
+        flag="--postgres-schema",
+        metavar="NAME",
+    )
+    postgres_queues: list[str] = setting(
+        [],
+        "PostgreSQL",
+        "Durable queues with such names are in PostgreSQL without having said so; may be repeated. *, ? and [] as in a"
+        " shell.",
+        "Programs that cannot be changed declare their queues without arguments.",
+        flag="--postgres-queues",
+        metavar="PATTERN",
+        default_text="none",
+    )
+
+    # --- pipeline -------------------------------------------------------------------------------------
+
+    pipeline: bool = setting(
+        False,
+        "pipeline",
+        "Archive every message's life to a lake beside the broker, refine it and write a report. Needs"
+        " penstock[pipeline].",
+        "Spark needs memory and a Java: it is for those who ask.",
+        flag="--pipeline",
+    )
+    lake: str | None = setting(
+        None,
+        "pipeline",
+        "Where the lake of --pipeline is.",
+        "It grows with what is archived, and may need another disk.",
+        kind=TEXT,
+        is_optional=True,
+        flag="--lake",
+        metavar="FOLDER",
+        default_text="the data folder's name + '-lake'",
+    )
+
+    # --- log ------------------------------------------------------------------------------------------
+
+    log_level: str = setting(
+        "info",
+        "log",
+        "The least important lines that are logged.",
+        "What an operator wants to see and nothing per message.",
+        choices=LOG_LEVELS,
+        flag="--log-level",
+        is_reloaded=True,
+    )
 
     def __post_init__(self) -> None:
-        # The upper ends are those of the fields on the wire.
-        _check_range("port", self.port, 0, 65_535)
-        _check_range("channels_max", self.channels_max, 1, 65_535)
-        _check_range("frame_bytes_max", self.frame_bytes_max, FRAME_BYTES_LEAST, 2**32 - 1)
-        _check_range("heartbeat_s", self.heartbeat_s, 0, 65_535)
-        if self.history_bytes_max < 0 or self.history_hours_max < 0:
-            raise StartupError("history cannot be kept for less than nothing")
-        if self.readers_bytes_max < 0:
-            raise StartupError(f"readers_bytes_max is {self.readers_bytes_max}; it must be 0 or more")
-        if self.http_port is not None:
-            _check_range("http_port", self.http_port, 0, 65_535)
-        if self.confirm_sync not in CONFIRM_SYNC:
-            raise StartupError(f"confirm_sync is '{self.confirm_sync}'; it must be one of {', '.join(CONFIRM_SYNC)}")
+        for row in SETTINGS.values():
+            value = getattr(self, row.name)
+            if value != row.default:
+                row.check(value, row.name)
+        if self.in_memory:
+            self.data_dir = None
         if self.postgres_queues and self.postgres_url is None:
             raise StartupError("queues are to be in PostgreSQL, and nobody says where it is: give --postgres URL")
         if not self.users or not self.vhosts:
@@ -99,9 +458,7 @@ class Config:
             self.memory_bytes_max = default_memory_bytes()
 
 
-def _check_range(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise StartupError(f"{name} is {value}; it must be between {least} and {most}")
+SETTINGS: Final = by_name(settings_of(Config))
 
 
 def default_memory_bytes(container_limit_files: Iterable[str] = CONTAINER_LIMIT_FILES) -> int:
@@ -134,44 +491,3 @@ def default_data_dir(env: Mapping[str, str], platform: str = sys.platform) -> st
     else:
         base = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
     return str(base / "penstock")
-
-
-def config_from_environment(env: Mapping[str, str]) -> Config:
-    """PENSTOCK_* first, then the variables that RabbitMQ's images and testcontainers use."""
-
-    def first(*names: str) -> tuple[str, str]:
-        for name in names:
-            if env.get(name):
-                return name, env[name]
-        return "", ""
-
-    config = Config()
-    _, host = first("PENSTOCK_HOST")
-    if host:
-        config.host = host
-    variable, port = first("PENSTOCK_PORT", "RABBITMQ_NODE_PORT")
-    if port:
-        if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
-            raise StartupError(f"{variable} is '{port}'; it must be a port number")
-        config.port = int(port)
-    _, name = first("PENSTOCK_DEFAULT_USER", "RABBITMQ_DEFAULT_USER")
-    _, password = first("PENSTOCK_DEFAULT_PASS", "RABBITMQ_DEFAULT_PASS")
-    if name or password:
-        config.users = [user_from_outside(name or GUEST, password or "guest")]
-    _, vhost = first("PENSTOCK_DEFAULT_VHOST", "RABBITMQ_DEFAULT_VHOST")
-    if vhost:
-        config.vhosts = [vhost]
-    _, data_dir = first("PENSTOCK_DATA_DIR")
-    if data_dir:
-        config.data_dir = data_dir
-    _, postgres_url = first("PENSTOCK_POSTGRES_URL")
-    if postgres_url:
-        config.postgres_url = postgres_url
-    _, confirm_sync = first("PENSTOCK_CONFIRM_SYNC")
-    if confirm_sync:
-        if confirm_sync not in CONFIRM_SYNC:
-            raise StartupError(
-                f"PENSTOCK_CONFIRM_SYNC is '{confirm_sync}'; it must be one of {', '.join(CONFIRM_SYNC)}"
-            )
-        config.confirm_sync = confirm_sync
-    return config

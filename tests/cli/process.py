@@ -20,10 +20,10 @@ EXIT_S = 60.0
 def environment(**variables: str) -> dict[str, str]:
     """This process's environment without anything that the command looks at, and with what the test sets.
 
-    The data folder is not there: a test names one, or asks for a broker in memory.
+    The data folder is not there: a test names one, or asks for a broker in memory. Nor is a file of settings.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "RABBITMQ_"))}
-    return {**kept, **variables}
+    return {**kept, "XDG_CONFIG_HOME": str(Path(__file__).parent / "no-settings"), **variables}
 
 
 class ServeProcess:

@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 from pamqp import commands
 
 from penstock.cli.main import main
-from penstock.cli.serve import serve_config
 from penstock.config import default_data_dir
 from penstock.server.sync.open_store import folder_complaint
+from penstock.settings.resolve import resolve
 from tests.cli.conftest import Serve
 from tests.cli.process import ServeProcess, environment
 from tests.interop.deadline import wait_until
@@ -201,14 +201,14 @@ def test_a_port_in_use_leaves_the_folder_usable(serve: Serve, tmp_path: Path) ->
 # --- which folder -------------------------------------------------------------------------------------
 
 
-def test_the_folder_is_an_option_before_a_variable_before_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PENSTOCK_DATA_DIR", raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", "/xdg")
-    assert serve_config(None, None, (), (), None).data_dir == default_data_dir(os.environ)
-    monkeypatch.setenv("PENSTOCK_DATA_DIR", "/variable")
-    assert serve_config(None, None, (), (), None).data_dir == "/variable"
-    assert serve_config(None, None, (), (), None, data_dir="/option").data_dir == "/option"
-    assert serve_config(None, None, (), (), None, in_memory=True).data_dir is None
+def test_the_folder_is_an_option_before_a_variable_before_the_users_own() -> None:
+    own = {"HOME": "/nobody", "XDG_DATA_HOME": "/xdg"}
+    variable = {**own, "PENSTOCK_DATA_DIR": "/variable"}
+    assert resolve(own).config().data_dir == default_data_dir(own)
+    assert resolve(variable).config().data_dir == "/variable"
+    assert resolve(variable, {"data_dir": "/option"}).config().data_dir == "/option"
+    assert resolve(variable, {"in_memory": True}).config().data_dir is None
+    assert resolve({**own, "PENSTOCK_IN_MEMORY": "yes"}, {"data_dir": "/option"}).config().data_dir == "/option"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from pamqp import commands
 
 from penstock.cli.main import main
-from penstock.cli.serve import set_history
 from penstock.config import Config
 from penstock.disk.os_files import OsFiles
 from penstock.errors import StartupError
@@ -209,9 +208,8 @@ def test_the_limit_for_readers_reaches_the_broker_and_http_host_needs_a_port(ser
     result = CliRunner().invoke(main, ["serve", "--in-memory", "--http-host", "127.0.0.1"])
     assert result.exit_code == 2
     assert "--http-port" in result.stderr
-    config = Config()
-    set_history(config, None, None, 7)
-    assert config.readers_bytes_max == 7 * 1024 * 1024
+    result = CliRunner().invoke(main, ["config", "show", "--json", "--readers-limit", "7"])
+    assert json.loads(result.stdout)["settings"]["readers_bytes_max"]["value"] == 7 * 1024 * 1024
 
 
 @pytest.mark.parametrize("settings", [{"readers_bytes_max": -1}, {"http_port": 65_536}, {"http_port": -1}])

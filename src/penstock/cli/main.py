@@ -7,6 +7,7 @@ import click
 import penstock
 from penstock import message
 from penstock.cli.audit import audit
+from penstock.cli.config import config
 from penstock.cli.dump import dump
 from penstock.cli.fsck import fsck
 from penstock.cli.history import history
@@ -31,6 +32,7 @@ def main() -> None:
 
 
 main.add_command(serve)
+main.add_command(config)
 main.add_command(fsck)
 main.add_command(audit)
 main.add_command(dump)

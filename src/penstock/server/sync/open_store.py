@@ -57,7 +57,12 @@ def open_broker(
     """Return a broker with everything that the folder holds. Raises StartupError; then nothing is left open."""
     clock = SystemClock()
     options = StoreOptions(
-        JournalOptions(confirm_sync=config.confirm_sync),
+        JournalOptions(sync_window_s=config.sync_window_s, confirm_sync=config.confirm_sync),
+        embed_below=config.embed_bytes_below,
+        ram_cap=config.queue_ram_messages,
+        ram_slack=config.queue_ram_slack_messages,
+        checkpoint_bytes=config.checkpoint_bytes,
+        checkpoint_s=config.checkpoint_s,
         retention_bytes=config.history_bytes_max,
         retention_s=config.history_hours_max * 3600,
         readers_bytes_max=config.readers_bytes_max,
