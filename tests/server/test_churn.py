@@ -55,7 +55,8 @@ def contents(server: object) -> Counter[str]:
                 waiting.extend([(f"{holder.__name__}.{key}", value) for key, value in vars(holder).items()])
     while waiting:
         path, each = waiting.popleft()
-        if id(each) in seen or isinstance(each, ENDS):
+        if id(each) in seen or isinstance(each, ENDS) or (isinstance(each, deque) and each.maxlen is not None):
+            # A deque with a limit cannot grow without end.
             continue
         seen.add(id(each))
         if isinstance(each, CONTAINERS):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock import limits
+from penstock.broker.audit.event import ACCESS_REFUSED, CONNECTION_CLOSED
 from penstock.broker.users import User
 from penstock.broker.vhost.vhost import VHost
 from penstock.call_all import call_all
@@ -21,6 +22,7 @@ from penstock.disk.files import is_temporary
 from penstock.errors import AmqpError, internal_error, resource_error
 from penstock.queues.queue import Queue
 from penstock.server.channel.channel import Channel
+from penstock.server.connection.acts import note
 from penstock.server.connection.awaited_answer import DISK
 from penstock.server.connection.definition_answers import DEFINITIONS, DefinitionAnswers
 from penstock.server.connection.handshake import Handshake
@@ -148,6 +150,8 @@ class Connection(asyncio.Protocol):
         self.channels.clear()
         if not self._is_released:
             self._is_released = True
+            if self.opened:
+                note(self, CONNECTION_CLOSED)
             self.broker.connection_closed(self)
 
     def pause_writing(self) -> None:
@@ -464,6 +468,8 @@ class Connection(asyncio.Protocol):
         """The broker closes a channel."""
         log.info("channel %d of %s closed: %s", channel.number, self.peer, ascii(error.reply_text))
         self.forget_channel(channel)
+        if error.reply_code == 403:
+            note(self, ACCESS_REFUSED, text=error.reply_text)
         self.send(channel.number, methods.ChannelClose(error.reply_code, text(error), index >> 16, index & 0xFFFF))
 
     def refuse_channel(self, channel: Channel, error: AmqpError, index: int) -> None:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import penstock
 from penstock import limits
+from penstock.broker.audit.event import CONNECTION_CREATED, LOGIN_FAILED, LOGIN_SUCCEEDED
 from penstock.broker.users import User
 from penstock.errors import AmqpError, channel_error, command_invalid, not_allowed
 from penstock.fields import Table
 from penstock.server.connection import auth
+from penstock.server.connection.acts import note, note_login
 from penstock.server.connection.admission import address_key
 from penstock.server.connection.login_guard import LOOK_AGAIN_S
 from penstock.wire import frames, methods
@@ -38,6 +40,8 @@ CAPABILITIES = (
 
 # The header of AMQP 0-9-1, and that of 0-9, which some old clients send and mean the same.
 ACCEPTED_HEADERS = (frames.PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
+
+CLIENT_NAME_CHARS_MAX = 128
 
 HEADER = "header"
 START_OK = "connection.start-ok"
@@ -183,6 +187,7 @@ class Handshake:
             self._refuse(mechanism, name, reason)
             return
         connection.server.login_guard.succeeded(connection.address, name)
+        note_login(connection, LOGIN_SUCCEEDED, name, mechanism)
         self._user = user
         self._expected = TUNE_OK
         config = connection.broker.config
@@ -192,6 +197,7 @@ class Handshake:
         """Say no at once, and keep the connection for a while: that, and the guard, make guessing slow."""
         connection = self._connection
         log.warning("connection %s: login refused with mechanism %s: %s", connection.peer, mechanism, reason)
+        note_login(connection, LOGIN_FAILED, name, mechanism, reason)
         connection.server.login_guard.refused(connection.address, name)
         self._expected = REFUSED
         self.stop()
@@ -226,6 +232,7 @@ class Handshake:
         connection.user = user
         connection.vhost = vhost
         connection.opened = True
+        note(connection, CONNECTION_CREATED, client=client_name(connection))
         self.stop()
         connection.send(0, methods.ConnectionOpenOk())
 
@@ -233,6 +240,13 @@ class Handshake:
         """Passwords do not expire here, so a new one is only noted."""
         log.info("connection %s updated its secret: %s", self._connection.peer, ascii(method.reason)[:200])
         self._connection.send(0, methods.ConnectionUpdateSecretOk())
+
+
+def client_name(connection: Connection) -> str:
+    """Return what the client calls itself, for people: it may say anything."""
+    properties = connection.client_properties
+    name = properties.get("connection_name") or properties.get("product") or ""
+    return str(name)[:CLIENT_NAME_CHARS_MAX]
 
 
 def server_properties(connection: Connection) -> Table:

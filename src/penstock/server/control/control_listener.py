@@ -56,6 +56,9 @@ class ControlListener:
             self._server = await asyncio.start_unix_server(
                 self._accepted, sock=listening, limit=limits.CONTROL_REQUEST_BYTES_MAX
             )
+        except NotImplementedError:
+            # A loop without such sockets, as on Windows.
+            listening.close()
         except OSError as error:
             listening.close()
             raise StartupError(f"cannot listen on {SOCKET_NAME} in {self._folder}: {error}") from error

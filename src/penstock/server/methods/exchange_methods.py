@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.broker.audit.event import BINDING_CREATED, BINDING_DELETED, EXCHANGE_CREATED, EXCHANGE_DELETED
 from penstock.broker.definitions.names import default_exchange_refusal, without_line_breaks
 from penstock.broker.users import CONFIGURE, READ, WRITE
 from penstock.server.channel.channel import Channel
+from penstock.server.connection.acts import note
 from penstock.wire import methods
 
 
@@ -22,11 +24,14 @@ def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
     else:
         connection.vhost.check_exchange_name(name)
         connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
-        if name not in connection.vhost.exchanges:
+        is_new = name not in connection.vhost.exchanges
+        if is_new:
             _check_alternate_rights(channel, name, method)
         connection.vhost.declare_exchange(
             name, method.type, method.durable, method.auto_delete, method.internal, method.arguments
         )
+        if is_new:
+            note(connection, EXCHANGE_CREATED, name=name, type=method.type, durable=method.durable)
         lasting = method.durable
     channel.answer(methods.ExchangeDeclareOk(), method.no_wait, lasting)
 
@@ -46,7 +51,10 @@ def exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
     name = without_line_breaks(method.exchange)
     connection.vhost.check_exchange_deletable(name)
     connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
+    is_there = name in connection.vhost.exchanges
     connection.vhost.delete_exchange(name, method.if_unused)
+    if is_there:
+        note(connection, EXCHANGE_DELETED, name=name)
     channel.answer(methods.ExchangeDeleteOk(), method.no_wait)
 
 
@@ -60,13 +68,27 @@ def _check_binding(channel: Channel, source: str, destination: str) -> None:
 
 def exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
     _check_binding(channel, method.source, method.destination)
-    channel.connection.vhost.bind_exchange(method.source, method.destination, method.routing_key, method.arguments)
+    connection = channel.connection
+    connection.vhost.bind_exchange(method.source, method.destination, method.routing_key, method.arguments)
+    note(
+        *(connection, BINDING_CREATED),
+        source=method.source,
+        exchange=method.destination,
+        routing_key=method.routing_key,
+    )
     channel.answer(methods.ExchangeBindOk(), method.no_wait)
 
 
 def exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
     _check_binding(channel, method.source, method.destination)
-    channel.connection.vhost.unbind_exchange(method.source, method.destination, method.routing_key, method.arguments)
+    connection = channel.connection
+    connection.vhost.unbind_exchange(method.source, method.destination, method.routing_key, method.arguments)
+    note(
+        *(connection, BINDING_DELETED),
+        source=method.source,
+        exchange=method.destination,
+        routing_key=method.routing_key,
+    )
     channel.answer(methods.ExchangeUnbindOk(), method.no_wait)
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from penstock.broker.audit.event import BINDING_CREATED, BINDING_DELETED, QUEUE_CREATED, QUEUE_DELETED, QUEUE_PURGED
 from penstock.broker.definitions.arguments import queue_notes
 from penstock.broker.definitions.names import default_exchange_refusal, without_line_breaks
 from penstock.broker.users import CONFIGURE, READ, WRITE
@@ -13,6 +14,7 @@ from penstock.broker.vhost import direct_reply
 from penstock.errors import not_found
 from penstock.queues.queue import Queue
 from penstock.server.channel.channel import Channel
+from penstock.server.connection.acts import note
 from penstock.server.postgres.answers import when_counted, when_dropped, when_made, when_purged
 from penstock.server.settling.settlements import when_settled
 from penstock.wire import methods
@@ -82,8 +84,15 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
         is_new = name not in vhost.queues
         queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
     if is_new:
-        for note in queue_notes(method.arguments, connection.broker.log is not None):
-            log.warning("%s declared with %s", ascii(queue.describe()), ascii(note))
+        note(
+            *(connection, QUEUE_CREATED),
+            name=queue.name,
+            durable=queue.durable,
+            auto_delete=queue.auto_delete,
+            exclusive=method.exclusive,
+        )
+        for text in queue_notes(method.arguments, connection.broker.log is not None):
+            log.warning("%s declared with %s", ascii(queue.describe()), ascii(text))
     return queue
 
 
@@ -111,6 +120,7 @@ def _delete(channel: Channel, method: methods.QueueDelete, name: str) -> None:
 
     def delete() -> None:
         counts.append(vhost.delete_queue(queue, False, False))
+        note(connection, QUEUE_DELETED, name=name, messages=counts[0])
 
     def answer() -> None:
         # Nothing is counted when another client has deleted it meanwhile.
@@ -127,6 +137,7 @@ def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     queue.offer()
 
     def answer(purged: int) -> None:
+        note(connection, QUEUE_PURGED, name=name, messages=purged)
         if not method.no_wait:
             channel.send(methods.QueuePurgeOk(purged))
 
@@ -151,7 +162,9 @@ def queue_bind(channel: Channel, method: methods.QueueBind) -> None:
     name, key = _names_bound(channel, method)
     vhost.exchange(method.exchange)
     queue = vhost.queue(name, connection)
-    vhost.bind_queue(method.exchange, queue, key, method.arguments)
+    if not vhost.is_queue_bound(method.exchange, name, key, method.arguments):
+        vhost.bind_queue(method.exchange, queue, key, method.arguments)
+        note(connection, BINDING_CREATED, source=method.exchange, queue=name, routing_key=key)
     channel.answer(methods.QueueBindOk(), method.no_wait, lasting=queue.durable)
 
 
@@ -162,7 +175,8 @@ def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
     if vhost.is_queue_bound(method.exchange, name, key, method.arguments):
         # As in RabbitMQ, a client that may not use the queue is refused only where there is something to unbind.
         vhost.queue(name, connection, even_crashed=True)
-    vhost.unbind_queue(method.exchange, name, key, method.arguments)
+        vhost.unbind_queue(method.exchange, name, key, method.arguments)
+        note(connection, BINDING_DELETED, source=method.exchange, queue=name, routing_key=key)
     channel.answer(methods.QueueUnbindOk())
 
 

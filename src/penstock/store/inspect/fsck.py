@@ -47,8 +47,20 @@ WARNING: Final = "warning"
 NOTE: Final = "note"
 
 _LOCK_PATH: Final = "lock"
+# The audit log and the control socket are the broker's, not the store's.
 _AT_THE_TOP: Final = (
-    *(_LOCK_PATH, recovery.FORMAT_PATH, JOURNAL_FOLDER, FOLDER, RESERVE_PATH, LOST_FOLDER, READERS_FOLDER, "vhosts"),
+    *(
+        "audit",
+        "control.sock",
+        _LOCK_PATH,
+        recovery.FORMAT_PATH,
+        JOURNAL_FOLDER,
+        FOLDER,
+        RESERVE_PATH,
+        LOST_FOLDER,
+        READERS_FOLDER,
+        "vhosts",
+    ),
 )
 # Only for queues that no checkpoint knows; the number is the default of `StoreOptions`.
 _SLOTS: Final = 4096
