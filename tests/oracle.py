@@ -20,6 +20,7 @@ from types import TracebackType
 # The Debian package's own start script. /usr/sbin/rabbitmq-server is a wrapper around it that changes
 # user with `su` and loses the environment.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+CTL = Path("/usr/lib/rabbitmq/bin/rabbitmqctl")
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 60.0
 USER = "rabbitmq"
@@ -63,6 +64,7 @@ class RabbitMQ:
         self.port = free_port()
         self.settings = settings or {}
         self._folder: Path | None = None
+        self._env: dict[str, str] = {}
         self._epmd: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -99,12 +101,30 @@ class RabbitMQ:
         if account is not None:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, account.pw_uid, account.pw_gid)
-        environment = self._environment(folder)
+        environment = self._env = self._environment(folder)
         # Without -daemon epmd stays our child, so its pid is known and it leaves no trace behind.
         self._epmd = self._spawn(["epmd"], environment, folder / "epmd.log", account)
         self._wait_for(self._epmd, int(environment["ERL_EPMD_PORT"]), folder)
         self._server = self._spawn([str(SERVER)], environment, folder / "server.log", account)
         self._wait_for(self._server, self.port, folder)
+
+    def ctl(self, *words: str, given: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run rabbitmqctl on this broker; `given` is its standard input. Each call starts an Erlang, for a second."""
+        assert self._folder is not None
+        account = pwd.getpwnam(USER) if os.geteuid() == 0 else None
+        done = subprocess.run(
+            [*_as_user(account), str(CTL), *words],
+            cwd=self._folder,
+            env=self._env,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=START_DEADLINE_S,
+            check=False,
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"rabbitmqctl {words[0]}: {done.stdout}{done.stderr}")
+        return done
 
     def _write_configuration(self, folder: Path) -> None:
         for name in ("home", "mnesia", "log"):
@@ -143,13 +163,9 @@ class RabbitMQ:
         log: Path,
         account: pwd.struct_passwd | None,
     ) -> subprocess.Popen[bytes]:
-        # The kernel ends what we started even when we are killed and cannot.
-        prefix = ["setpriv", "--pdeathsig", "TERM"]
-        if account is not None:
-            prefix += ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups"]
         with log.open("wb") as output:
             return subprocess.Popen(
-                [*prefix, *command],
+                [*_as_user(account), *command],
                 cwd=log.parent,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -177,6 +193,14 @@ class RabbitMQ:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+def _as_user(account: pwd.struct_passwd | None) -> list[str]:
+    """What stands before a command: the kernel ends what we started even when we are killed and cannot."""
+    prefix = ["setpriv", "--pdeathsig", "TERM"]
+    if account is not None:
+        prefix += ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups"]
+    return prefix
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
