@@ -272,6 +272,16 @@ AUDIT_RECENT_MAX: Final = 1_000
 CONTROL_CONNECTIONS_MAX: Final = 32
 # One request: definitions that are imported are the largest.
 CONTROL_REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
+# --- policies ---------------------------------------------------------------------------------------
+
+# Policies of a vhost, and as many of operators. Each is asked about the name of each queue that is declared: with all
+# of them that takes half a millisecond.
+POLICIES_PER_VHOST_MAX: Final = 1_000
+# The definition of one policy: one with every key, and long names, is smaller.
+POLICY_DEFINITION_BYTES_MAX: Final = 64 * 1024
+# Runtime parameters of a vhost, global ones, and one value: shovels and federation upstreams have a few hundred bytes.
+PARAMETERS_MAX: Final = 10_000
+PARAMETER_VALUE_BYTES_MAX: Final = 64 * 1024
 
 assert FRAME_BYTES_MIN <= FRAME_BYTES_MAX
 assert PRE_AUTH_FRAME_BYTES_MAX <= FRAME_BYTES_MAX

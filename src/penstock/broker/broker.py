@@ -23,6 +23,7 @@ from penstock.broker.memory.alarms import Alarm, DiskAlarm, MemoryAlarm
 from penstock.broker.memory.memory_ledger import MemoryLedger
 from penstock.broker.memory.memory_monitor import MemoryMonitor
 from penstock.broker.operations.actor import broker_itself
+from penstock.broker.policies.global_parameters import GlobalParameters
 from penstock.broker.users import Permission, User, Users
 from penstock.broker.vhost.callbacks import Post, run_now
 from penstock.broker.vhost.direct_reply import DirectReplies
@@ -56,6 +57,7 @@ class Broker:
         self.audit = AuditLog(self.clock, None if node is None else node.files)
         self.expiries = ExpirySchedule()
         self.users = Users()
+        self.global_parameters = GlobalParameters()
         self.vhosts: dict[str, VHost] = {}
         self.direct_replies = DirectReplies()
         # What is counted as memory: queues that have held something, and connections.
@@ -96,6 +98,9 @@ class Broker:
             vhost = self._make_vhost(wanted.name, wanted.vhost_id)
             restore_vhost(vhost, wanted)
             vhost.log = self.log
+            vhost.record_new_companions(wanted.queues)
+        self.global_parameters.values.update(definitions.global_parameters)
+        self.global_parameters.log = self.log
         node.definitions_source = self.definitions
         self.disk_alarm = DiskAlarm(node.files.free_bytes, self.config.disk_bytes_min)
         self.alarms.append(self.disk_alarm)
@@ -139,7 +144,8 @@ class Broker:
 
     def definitions(self) -> Iterator[bytes]:
         """Return everything that lasts, written down, in pieces. See `definitions` for changes that come meanwhile."""
-        return encode_all([whole_vhost(vhost) for vhost in self.vhosts.values()])
+        vhosts = [whole_vhost(vhost) for vhost in self.vhosts.values()]
+        return encode_all(vhosts, self.global_parameters.sections())
 
     def stop(self) -> None:
         """Leave everything that lasts on disk, and mark it as left cleanly."""

@@ -88,6 +88,7 @@ class Queue(Availability):
         "deleted",
         "delivered_count",
         "durable",
+        "effective_arguments",
         "exclusive_owner",
         "expiry",
         "intake",
@@ -128,6 +129,8 @@ class Queue(Availability):
         # The connection that alone may use the queue and takes it along when it closes.
         self.exclusive_owner = exclusive_owner
         self.arguments = arguments
+        # What it goes by: the arguments, and what policies add to them or make smaller.
+        self.effective_arguments = arguments
         self.backing = backing
         self.consumers = NO_CONSUMERS
         # Crashed: a bug in the backing, which holds what it holds until the next start. Paused: nothing is handed out.
@@ -175,6 +178,11 @@ class Queue(Availability):
     def has_priorities(self) -> bool:
         """Return whether later messages may stand in front: then numbers do not give the order of arrival."""
         return "x-max-priority" in self.arguments
+
+    @property
+    def is_choosy(self) -> bool:
+        """Return whether a consumer does not want all messages."""
+        return self._choosy_count > 0
 
     @property
     def leaving(self) -> Leaving:

@@ -51,7 +51,7 @@ class Exchange(ABC):
         self.internal = internal
         self.arguments = arguments
         # Where messages go that match nothing here; None = nowhere. A policy may set it later.
-        self.alternate: str | None = _alternate(arguments)
+        self.alternate: str | None = alternate_of(arguments)
         # Steps that the last call of `matches` took beyond a look-up or two.
         self.cost = 0
         self._bindings: dict[BindingKey, Binding] = {}
@@ -115,7 +115,8 @@ class Exchange(ABC):
         """A binding went: tell the index."""
 
 
-def _alternate(arguments: Table) -> str | None:
+def alternate_of(arguments: Table) -> str | None:
+    """Return the alternate exchange that arguments name; None when they name none."""
     field = arguments.get("alternate-exchange")
     if field is None:
         return None

@@ -7,9 +7,11 @@ unsynced, also another client's: a client that declares a queue which another ha
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from penstock.broker.definitions import definitions
+from penstock.broker.definitions import definitions, policy_records
 from penstock.broker.definitions.definitions import ExchangeDefinition, Json, QueueDefinition, encode_change
+from penstock.broker.policies.policy import Policy
 from penstock.queues.queue import Queue
 from penstock.routing.bindings import Binding
 from penstock.routing.exchange import Exchange
@@ -46,6 +48,24 @@ class DefinitionLog:
 
     def unbound(self, vhost: str, binding: Binding) -> None:
         self._record(definitions.unbound(vhost, binding))
+
+    def policy_set(self, vhost: str, policy: Policy, is_operator: bool) -> None:
+        self._record(policy_records.policy_set(vhost, policy, is_operator))
+
+    def policy_cleared(self, vhost: str, name: str, is_operator: bool) -> None:
+        self._record(policy_records.policy_cleared(vhost, name, is_operator))
+
+    def parameter_set(self, vhost: str, component: str, name: str, value: Any) -> None:
+        self._record(policy_records.parameter_set(vhost, component, name, value))
+
+    def parameter_cleared(self, vhost: str, component: str, name: str) -> None:
+        self._record(policy_records.parameter_cleared(vhost, component, name))
+
+    def global_parameter_set(self, name: str, value: Any) -> None:
+        self._record(definitions.global_parameter_set(name, value))
+
+    def global_parameter_cleared(self, name: str) -> None:
+        self._record(definitions.global_parameter_cleared(name))
 
     def _record(self, change: Json) -> None:
         self._journal.define(encode_change(change))

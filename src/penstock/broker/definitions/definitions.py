@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.broker.definitions.field_json import table_from_json, table_to_json
+from penstock.broker.definitions.policy_records import APPLY_POLICY, PolicyRecords
 from penstock.fields import Table
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Destination
 
@@ -29,6 +30,8 @@ PIECE_BYTES: Final = 16 * 1024
 ID: Final = re.compile("[0-9a-f]{8,64}")
 
 Json = dict[str, Any]
+# A list of the whole, and the key under which it stands.
+Section = tuple[str, Iterable[Json]]
 
 
 class BadDefinitions(Exception):
@@ -61,6 +64,7 @@ class VHostDefinitions:
     exchanges: dict[str, ExchangeDefinition] = field(default_factory=dict)
     queues: dict[str, QueueDefinition] = field(default_factory=dict)
     bindings: dict[BindingKey, Binding] = field(default_factory=dict)
+    rules: PolicyRecords = field(default_factory=PolicyRecords)
     _by_end: dict[Destination, dict[BindingKey, None]] = field(default_factory=dict)
 
     def bind(self, binding: Binding) -> None:
@@ -87,6 +91,7 @@ def _ends(binding: Binding) -> tuple[Destination, Destination]:
 class Definitions:
     def __init__(self) -> None:
         self.vhosts: dict[str, VHostDefinitions] = {}
+        self.global_parameters: dict[str, Any] = {}
 
     def apply(self, text: bytes) -> None:
         """Apply one change; raises BadDefinitions, and then has changed nothing."""
@@ -94,7 +99,11 @@ class Definitions:
             raise BadDefinitions(f"a change of {len(text)} bytes is larger than any that there can be")
         change = _parse(text)
         try:
-            APPLY[change["kind"]](self, change)
+            kind = change["kind"]
+            if kind in APPLY_POLICY:
+                APPLY_POLICY[kind](self.vhosts[change["vhost"]].rules, change)
+            else:
+                APPLY[kind](self, change)
         except (KeyError, TypeError, ValueError) as error:
             raise BadDefinitions(f"a change that is not understood: {text[:200]!r}") from error
 
@@ -104,6 +113,8 @@ class Definitions:
         try:
             for data in whole["vhosts"]:
                 self._load_vhost(data)
+            for parameter in whole.get("global_parameters", ()):
+                _global_parameter_set(self, parameter)
         except (KeyError, TypeError, ValueError) as error:
             raise BadDefinitions("the definitions are not understood") from error
 
@@ -116,6 +127,7 @@ class Definitions:
             _add_queue(vhost, queue)
         for binding in data["bindings"]:
             vhost.bind(_binding(binding))
+        vhost.rules.load(data)
 
 
 def _parse(text: bytes) -> Json:
@@ -139,11 +151,11 @@ def encode_change(change: Json) -> bytes:
     return _TO_JSON.encode(change).encode()
 
 
-def encode_all(vhosts: Iterable[Iterable[str]]) -> Iterator[bytes]:
-    """Everything in pieces of about PIECE_BYTES, from what `vhost_whole` makes of each vhost."""
+def encode_all(vhosts: Iterable[Iterable[str]], sections: Iterable[Section] = ()) -> Iterator[bytes]:
+    """Everything in pieces of about PIECE_BYTES: what `vhost_whole` makes of vhosts, and what else lasts, by key."""
     gathered: list[str] = []
     size = 0
-    for text in _whole(vhosts):
+    for text in _whole(vhosts, sections):
         gathered.append(text)
         size += len(text)
         if size >= PIECE_BYTES:
@@ -153,13 +165,16 @@ def encode_all(vhosts: Iterable[Iterable[str]]) -> Iterator[bytes]:
     yield "".join(gathered).encode()
 
 
-def _whole(vhosts: Iterable[Iterable[str]]) -> Iterator[str]:
+def _whole(vhosts: Iterable[Iterable[str]], sections: Iterable[Section]) -> Iterator[str]:
     yield '{"version":1,"vhosts":['
     for number, vhost in enumerate(vhosts):
         if number:
             yield ","
         yield from vhost
-    yield "]}"
+    yield "]"
+    for key, things in sections:
+        yield from _listed(key, things)
+    yield "}"
 
 
 def vhost_whole(
@@ -168,12 +183,15 @@ def vhost_whole(
     exchanges: Iterable[ExchangeDefinition],
     queues: Iterable[QueueDefinition],
     bindings: Iterable[Binding],
+    sections: Iterable[Section] = (),
 ) -> Iterator[str]:
     """One vhost as pieces of JSON, one for each thing in it; what it is made of is looked at piece by piece."""
     yield json.dumps({"name": name, "id": vhost_id}, separators=(",", ":"))[:-1]
     yield from _listed("exchanges", map(exchange_json, exchanges))
     yield from _listed("queues", map(queue_json, queues))
     yield from _listed("bindings", map(binding_json, bindings))
+    for key, things in sections:
+        yield from _listed(key, things)
     yield "}"
 
 
@@ -246,6 +264,14 @@ def unbound(vhost: str, binding: Binding) -> Json:
     return {"kind": "unbound", "vhost": vhost, **binding_json(binding)}
 
 
+def global_parameter_set(name: str, value: Any) -> Json:
+    return {"kind": "global parameter", "name": name, "value": value}
+
+
+def global_parameter_cleared(name: str) -> Json:
+    return {"kind": "global parameter deleted", "name": name}
+
+
 # --- reading ----------------------------------------------------------------------------------------
 
 
@@ -308,6 +334,14 @@ def _unbound(definitions: Definitions, change: Json) -> None:
     definitions.vhosts[change["vhost"]].unbind(_binding(change).key)
 
 
+def _global_parameter_set(definitions: Definitions, change: Json) -> None:
+    definitions.global_parameters[_name(change["name"])] = change["value"]
+
+
+def _global_parameter_cleared(definitions: Definitions, change: Json) -> None:
+    definitions.global_parameters.pop(_name(change["name"]), None)
+
+
 def _binding(data: Json) -> Binding:
     if data["to"] not in (QUEUE, EXCHANGE):
         raise ValueError("a binding leads to a queue or to an exchange")
@@ -341,4 +375,6 @@ APPLY: Final[dict[str, Callable[[Definitions, Json], None]]] = {
     "queue deleted": _queue_deleted,
     "bound": _bound,
     "unbound": _unbound,
+    "global parameter": _global_parameter_set,
+    "global parameter deleted": _global_parameter_cleared,
 }

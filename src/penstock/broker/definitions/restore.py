@@ -38,6 +38,7 @@ def restore_vhost(vhost: VHost, wanted: VHostDefinitions) -> None:
     """Make what the definitions name, in a vhost that has nothing yet. Limits on what clients declare do not apply."""
     vhost.is_restoring = True
     try:
+        vhost.policies.restore(wanted.rules)
         for exchange in wanted.exchanges.values():
             vhost.declare_exchange(
                 exchange.name, exchange.type_name, True, exchange.auto_delete, exchange.internal, exchange.arguments
@@ -65,4 +66,4 @@ def whole_vhost(vhost: VHost) -> Iterator[str]:
         if exchange.durable and exchange.name not in PREDECLARED_NAMES
     )
     queues = (queue_definition(queue) for queue in vhost.all_queues() if queue.durable)
-    return vhost_whole(vhost.name, vhost.vhost_id, exchanges, queues, vhost.bindings())
+    return vhost_whole(vhost.name, vhost.vhost_id, exchanges, queues, vhost.bindings(), vhost.policies.sections())

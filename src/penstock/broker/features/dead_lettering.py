@@ -40,6 +40,13 @@ class DeadLetterExchange(Carrier):
         self.at_least_once = at_least_once
         self._own_headers = own_headers
 
+    def change(self, exchange: str, routing_key: str | None, at_least_once: bool, own_headers: Sequence[str]) -> None:
+        """Lead elsewhere from now on. What is on its way, or waits to be offered again, goes by it too."""
+        self._exchange = exchange
+        self._routing_key = routing_key
+        self.at_least_once = at_least_once
+        self._own_headers = own_headers
+
     def carry_alike(self, source: DeadLetterSource, stretch: Sequence[Dead], reason: str) -> None:
         envelope = stretch[0][1][0]
         if self._own_headers:

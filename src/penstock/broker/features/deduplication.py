@@ -63,6 +63,8 @@ class DedupGate(Gate):
         self._header = header
         self._ttl_ms = ttl_ms
         self._window = DedupWindow(count_max)
+        # What the window is to have room for: it becomes smaller in slices.
+        self._count_max = count_max
         # What a key is stored with: it lasts as its message does.
         self._lasting = Envelope("", "", NO_PROPERTIES, persistent=companion.durable)
         self._transient = Envelope("", "", NO_PROPERTIES)
@@ -90,6 +92,20 @@ class DedupGate(Gate):
             self._look_later(now_ms)
         return True
 
+    def change(self, header: str, count_max: int, ttl_ms: int) -> None:
+        """Go on with another header, size or time. Keys that are known stay, with their times, as far as they fit."""
+        self._header = header
+        self._ttl_ms = ttl_ms
+        self._count_max = count_max
+        self._shrink(self._companion.wall_ms())
+
+    def _shrink(self, now_ms: int) -> None:
+        surplus = len(self._window) - self._count_max
+        if surplus > 0:
+            self._drop(self._window.forget(min(surplus, EXPIRED_AT_ONCE)))
+            self._expiring.soon(now_ms)
+        self._window.resize(max(len(self._window), self._count_max))
+
     def ram_bytes(self) -> int:
         return len(self._window) * DEDUP_KEY_OVERHEAD_BYTES
 
@@ -104,6 +120,7 @@ class DedupGate(Gate):
     def _expire(self, now_ms: int) -> None:
         if self._companion.deleted or self._companion.crashed:
             return
+        self._shrink(now_ms)
         expired = self._window.expire(now_ms, EXPIRED_AT_ONCE)
         self._drop(expired)
         if expired == EXPIRED_AT_ONCE:

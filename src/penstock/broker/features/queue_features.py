@@ -55,31 +55,45 @@ QUORUM: Final[Field] = ("S", b"quorum")
 
 
 def equip(vhost: VHost, queue: Queue, expiries: ExpirySchedule) -> None:
-    """Give a queue that was just opened what its arguments ask for."""
-    if not queue.arguments:
+    """Give a queue that was just opened what its arguments and policies ask for."""
+    if not queue.effective_arguments:
         return
-    features = read_features(queue.arguments)
+    features = read_features(queue.effective_arguments)
     if features.dead_letter_exchange is not None:
-        queue.dead_letters = DeadLetterExchange(
-            vhost,
-            features.dead_letter_exchange,
-            features.dead_letter_routing_key,
-            features.at_least_once,
-            (COUNT_HEADER,) if features.retry_min_ms > 0 else (),
-        )
+        queue.dead_letters = make_dead_letters(vhost, features, features.dead_letter_exchange)
     if features.single_active:
         queue.activity = SingleActive(queue.own_consumers())
     if features.expires_ms > 0:
-        queue.lifetime = Lifetime(
-            features.expires_ms,
-            lambda: queue.consumer_count() > 0,
-            partial(vhost.queue_expired, queue),
-            expiries,
-            vhost.clock,
+        queue.lifetime = make_lifetime(vhost, queue, features, expiries)
+    if needs_returns(queue, features):
+        queue.returns = make_returns(vhost, queue, features, expiries)
+    order = make_order(features)
+    if order is not None:
+        queue.selection = ShelfSelection(
+            queue.leaving, queue.own_backing(), order, features.expire_anywhere, queue.has_priorities
         )
-    _set_returns(vhost, queue, features, expiries)
-    _set_selection(queue, features)
-    _set_intake(vhost, queue, features, expiries)
+    queue.intake = make_intake(vhost, queue, features, expiries, None)
+
+
+def make_dead_letters(vhost: VHost, features: Features, exchange: str) -> DeadLetterExchange:
+    return DeadLetterExchange(
+        vhost, exchange, features.dead_letter_routing_key, features.at_least_once, own_headers(features)
+    )
+
+
+def own_headers(features: Features) -> tuple[str, ...]:
+    """Return the headers that the queue itself writes, and takes off again."""
+    return (COUNT_HEADER,) if features.retry_min_ms > 0 else ()
+
+
+def make_lifetime(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> Lifetime:
+    return Lifetime(
+        features.expires_ms,
+        lambda: queue.consumer_count() > 0,
+        partial(vhost.queue_expired, queue),
+        expiries,
+        vhost.clock,
+    )
 
 
 def equip_companion(vhost: VHost, queue: Queue) -> None:
@@ -97,22 +111,31 @@ def equip_companion(vhost: VHost, queue: Queue) -> None:
     queue.intake.hold = HoldBack(delay_due_ms, lambda: queue, vhost.clock)
 
 
-def _set_returns(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> None:
-    is_delayed = features.retry_min_ms > 0 and features.retry_type != RETRY_DISABLED
-    if features.delivery_limit < 0 and not is_delayed and queue.arguments.get("x-queue-type") != QUORUM:
-        return
-    counting = CountHeader()
-    retry: WaitForRetry | None = None
-    if is_delayed:
-        retry = WaitForRetry(
-            queue, partial(_held, vhost, queue), counting, features.retry_min_ms, features.retry_max_ms
-        )
-    queue.returns = Returns(
+def needs_returns(queue: Queue, features: Features) -> bool:
+    """Return whether the queue counts deliveries."""
+    return features.delivery_limit >= 0 or is_retried(features) or queue.arguments.get("x-queue-type") == QUORUM
+
+
+def is_retried(features: Features) -> bool:
+    """Return whether messages that come back wait for their next try."""
+    return features.retry_min_ms > 0 and features.retry_type != RETRY_DISABLED
+
+
+def make_retry(vhost: VHost, queue: Queue, features: Features) -> WaitForRetry | None:
+    if not is_retried(features):
+        return None
+    return WaitForRetry(
+        queue, partial(_held, vhost, queue), CountHeader(), features.retry_min_ms, features.retry_max_ms
+    )
+
+
+def make_returns(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> Returns:
+    return Returns(
         queue.leaving,
         queue.own_backing(),
-        counting,
+        CountHeader(),
         features.delivery_limit,
-        retry,
+        make_retry(vhost, queue, features),
         features.retry_type,
         queue.requeue,
         expiries,
@@ -123,15 +146,8 @@ def _held(vhost: VHost, queue: Queue) -> Queue:
     return vhost.companions.get(companions.HELD_FOR_QUEUE, queue.name, queue.durable)
 
 
-def _set_selection(queue: Queue, features: Features) -> None:
-    order = _order(features)
-    if order is not None:
-        queue.selection = ShelfSelection(
-            queue.leaving, queue.own_backing(), order, features.expire_anywhere, queue.has_priorities
-        )
-
-
-def _order(features: Features) -> Order | None:
+def make_order(features: Features) -> Order | None:
+    """Return the order that the features ask for; None where messages are handed out as they came."""
     if features.group_header:
         key = partial(_header_value, HeaderReader(features.group_header))
         return SharedGroupOrder(key) if features.group_type == "shared" else StandardGroupOrder(key)
@@ -152,7 +168,10 @@ def _header_value(reader: HeaderReader, envelope: Envelope) -> str | int | float
     return value
 
 
-def _set_intake(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> None:
+def make_intake(
+    vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule, seen: DedupGate | None
+) -> Intake | None:
+    """Return what stands before the queue; None where nothing does. `seen`: the deduplication that it has already."""
     room = RoomLimits(features.length_max, features.length_bytes_max)
     is_limited = room.count_max >= 0 or room.bytes_max >= 0
     overflow: Overflow | None = None
@@ -174,17 +193,17 @@ def _set_intake(vhost: VHost, queue: Queue, features: Features, expiries: Expiry
         is_limited or features.message_ttl_ms >= 0 or features.hold_on_publish or features.deduplication_header != ""
     )
     if not is_needed:
-        return
+        return None
     intake = Intake(queue, features.message_ttl_ms, overflow)
     if refusal is not None:
         intake.gates.append(refusal)
     if features.deduplication_header:
-        window = vhost.companions.get(companions.DEDUP, queue.name, queue.durable)
-        intake.gates.append(
-            DedupGate(
-                vhost, window, features.deduplication_header, features.cache_size, features.cache_ttl_ms, expiries
-            )
-        )
+        intake.gates.append(seen or _make_dedup(vhost, queue, features, expiries))
     if features.hold_on_publish:
         intake.hold = HoldBack(not_before_due_ms, partial(_held, vhost, queue), vhost.clock)
-    queue.intake = intake
+    return intake
+
+
+def _make_dedup(vhost: VHost, queue: Queue, features: Features, expiries: ExpirySchedule) -> DedupGate:
+    window = vhost.companions.get(companions.DEDUP, queue.name, queue.durable)
+    return DedupGate(vhost, window, features.deduplication_header, features.cache_size, features.cache_ttl_ms, expiries)

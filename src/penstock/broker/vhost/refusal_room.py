@@ -35,7 +35,7 @@ class RefusalRooms:
 
     def _room_of(self, queue: Queue) -> RoomLimits | None:
         if queue.name not in self._limits:
-            features = read_features(queue.arguments)
+            features = read_features(queue.effective_arguments)
             refuses = features.overflow in ("reject-publish", "reject-publish-dlx")
             self._limits[queue.name] = RoomLimits(features.length_max, features.length_bytes_max) if refuses else None
         return self._limits[queue.name]

@@ -8,7 +8,7 @@ the same turn, where there is a log to record them in.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final
 
 from penstock import limits
@@ -23,6 +23,7 @@ from penstock.broker.definitions.postgres_arguments import BACKING, check_backin
 from penstock.broker.features.held_messages import DELAY_HEADER, delay_ms_of
 from penstock.broker.features.queue_features import equip, equip_companion
 from penstock.broker.memory.memory_ledger import MemoryLedger
+from penstock.broker.policies.policies import Policies
 from penstock.broker.vhost.callbacks import AsyncCallbackTo, Post, run_now
 from penstock.broker.vhost.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, Companions, companion_kind
 from penstock.broker.vhost.handovers import Handovers
@@ -94,6 +95,7 @@ class VHost(QueueOwner):
         # Knows the queues that hold, or have held, something. The broker's own takes its place.
         self.memory = MemoryLedger()
         self.handovers = Handovers(clock)
+        self.policies = Policies(self, expiries)
         # Queues that remember for others; clients do not see them.
         self.companions = Companions(self._make_companion, self._drop_queue)
         self._expiries = expiries
@@ -273,7 +275,7 @@ class VHost(QueueOwner):
         callback = AsyncCallbackTo(self._post)
         callback.lead_to(queue)
         backing = self._backings.open(queue.name, queue.queue_id, queue.durable, queue.arguments, None, callback)
-        set_mode(backing, queue.arguments)
+        set_mode(backing, queue.effective_arguments)
         self.memory.add(queue)
         return backing
 
@@ -305,6 +307,9 @@ class VHost(QueueOwner):
         self.queues[queue.name] = queue
         self.declared_bytes += definition_bytes(queue.arguments, queue.name)
         self.topology_version += 1
+        self.policies.queue_added(queue)
+        if queue.effective_arguments is not queue.arguments:
+            set_mode(queue.backing, queue.effective_arguments)
         equip(self, queue, self._expiries)
 
     def _make_companion(self, name: str, durable: bool, arguments: Table) -> Queue:
@@ -341,6 +346,7 @@ class VHost(QueueOwner):
 
     def _remove_queue(self, queue: Queue) -> int:
         del self.queues[queue.name]
+        self.policies.queue_removed(queue.name)
         self.declared_bytes -= definition_bytes(queue.arguments, queue.name)
         self.topology_version += 1
         self._forget_routes()
@@ -415,6 +421,7 @@ class VHost(QueueOwner):
             raise precondition_failed(f"vhost '{self.name}' has its {limits.EXCHANGES_PER_VHOST_MAX} exchanges already")
         exchange = make_exchange(type_name, name, durable, auto_delete, internal, arguments)
         self.exchanges[name] = exchange
+        self.policies.exchange_added(exchange)
         self.declared_bytes += size
         self.topology_version += 1
         if durable and self.log is not None:
@@ -454,6 +461,7 @@ class VHost(QueueOwner):
             exchange = doomed.pop()
             if self.exchanges.pop(exchange.name, None) is None:
                 continue
+            self.policies.exchange_removed(exchange.name)
             self.declared_bytes -= definition_bytes(exchange.arguments, exchange.name)
             self.topology_version += 1
             self._forget_routes()
@@ -582,6 +590,12 @@ class VHost(QueueOwner):
                 # Keys of a window leave when the window says so.
                 queue.recovered()
 
+    def record_new_companions(self, known: Container[str]) -> None:
+        """Record the companions that were made while the others were restored: a policy asked for them."""
+        for name, queue in self.companions.queues.items():
+            if queue.durable and name not in known and self.log is not None:
+                self.log.queue_declared(self.name, queue)
+
     def settle_when_durable(self, token: ConfirmToken) -> None:
         """Settle a token when everything that was gathered for the disk so far is there."""
         if self.log is None:
@@ -602,6 +616,7 @@ class VHost(QueueOwner):
 
     def stop(self) -> None:
         """Leave what lasts for the next start."""
+        self.policies.stop()
         call_all([*[queue.terminate for queue in self.all_queues()], self._backings.stop])
 
     def definition_bytes(self) -> int:

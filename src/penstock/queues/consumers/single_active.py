@@ -48,6 +48,25 @@ class SingleActive:
             self._standbys.setdefault(consumer.priority, {})[consumer] = interested
             self._manager.add(consumer, False)
 
+    def adopt(self) -> None:
+        """Take the consumers that are there: the first of the highest priority is active, the others stand by."""
+        for consumer in list(self._manager.consumers()):
+            if not consumer.acquires:
+                continue
+            if self.active is None:
+                self.active = consumer
+                continue
+            interested = self._manager.state_of(consumer) != NOT_INTERESTED
+            self._standbys.setdefault(consumer.priority, {})[consumer] = interested
+            self._manager.set_interest(consumer, False)
+
+    def release(self) -> None:
+        """Let all consumers have messages again. It is not used afterwards."""
+        standbys, self._standbys = self._standbys, {}
+        for level in standbys.values():
+            for consumer, interested in level.items():
+                self._manager.set_interest(consumer, interested)
+
     def remove(self, consumer: Consumer) -> None:
         """A consumer leaves; if it was the active one, the next one is told to go on."""
         self._manager.remove(consumer)

@@ -51,6 +51,11 @@ class DedupWindow:
         self._slots: deque[Slot] = deque()
         self._latest: dict[bytes, Slot] = {}
 
+    def resize(self, count_max: int) -> None:
+        """Have room for another number of slots. There must be no more of them now: `forget` some first."""
+        assert len(self._slots) <= count_max >= 1
+        self._count_max = count_max
+
     def __len__(self) -> int:
         """How many slots there are: messages in the companion queue."""
         return len(self._slots)

@@ -40,7 +40,7 @@ class DropPace:
         self._make_room = make_room
         self._later = NextTurn(self._go_on, expiries)
         # What the queue had taken when the rule looked last, and what it held when it was left behind.
-        self._published_count = 0
+        self._published_count = queue.published_count
         self._bytes_before = 0
 
     def looked(self) -> None:

@@ -85,6 +85,10 @@ class Intake:
         self.publishers: PublisherMarks | None = None
 
     @property
+    def overflow(self) -> Overflow | None:
+        return self._overflow
+
+    @property
     def takes_singly(self) -> bool:
         return bool(self.gates)
 

@@ -93,6 +93,16 @@ class Returns:
         # Pending messages that have come back and were too many for one turn, with whether their consumer was lost.
         self._put_off: deque[tuple[int, bool]] = deque()
 
+    def change(self, limit: int, retry: Retry | None, retry_type: str) -> None:
+        """Go by other rules from now on; also for messages that were put off, and for the counts that there are."""
+        self._limit = limit
+        self._retry = retry
+        self._retry_type = retry_type
+
+    def is_idle(self) -> bool:
+        """Return whether no message was put off."""
+        return not self._put_off
+
     def returned(self, seq_ids: Sequence[int], lost: bool) -> list[int]:
         """Count, and say which messages go back to the queue now. The others are on their way elsewhere."""
         is_delayed = self._retry is not None and self._is_delayed(lost) and self._retry.is_open()

@@ -104,14 +104,14 @@ class Shelf:
 
     def _shelved(self, seq_id: int, entry: Entry, redelivered: bool) -> Shelved:
         envelope, body, props = entry
-        key: MessageKey | None = None
-        if self._key_reader is not None:
-            key = self._key_of(envelope)
-        return Shelved(seq_id, envelope, len(body) - 1, -1 if props is None else props.expiry_ms, redelivered, key)
+        expiry_ms = -1 if props is None else props.expiry_ms
+        return Shelved(seq_id, envelope, len(body) - 1, expiry_ms, redelivered, self.key_of(envelope))
 
-    def _key_of(self, envelope: Envelope) -> MessageKey | None:
+    def key_of(self, envelope: Envelope) -> MessageKey | None:
+        """Return what the order looks at; None where it looks at nothing."""
+        if self._key_reader is None:
+            return None
         if envelope is not self._last_envelope:
-            assert self._key_reader is not None
             key = self._key_reader(envelope)
             # A number that does not equal itself has no place in any order.
             self._last_key = key if key == key else None

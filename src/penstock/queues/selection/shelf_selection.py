@@ -284,6 +284,31 @@ class ShelfSelection(Selection):
             self._shelve_in_front()
         self._tell()
 
+    def adopt(self, other: ShelfSelection) -> None:
+        """Take over what another selection of the queue has shelved: the queue has another order now.
+
+        What was delivered by the other one is not known here, and is dealt with when it is settled or comes back.
+        """
+        given_up: list[int] = []
+        for item in other.give_up():
+            key = self._shelf.key_of(item.envelope)
+            adopted = Shelved(item.seq_id, item.envelope, item.size, item.expiry_ms, item.redelivered, key)
+            unwanted = self._put(adopted, True)
+            if unwanted is not None:
+                given_up.append(unwanted.seq_id)
+        # What is ready in the backing may stand anywhere.
+        self._backing_from = 0
+        if given_up:
+            self._backing.ack(given_up, DROPPED)
+        if self._knows_all:
+            self._shelve(limits.SHELF_MESSAGES_MAX)
+        self._tell()
+
+    def give_up(self) -> list[Shelved]:
+        """Return everything on the shelf, the lowest number first. It is not used afterwards."""
+        items = self._shelf.items
+        return [items[seq_id] for seq_id in self._shelf.ids.listed()]
+
     # --- what becomes of it ---------------------------------------------------------------------------
 
     def settled(self, seq_ids: Sequence[int]) -> None:

@@ -63,7 +63,7 @@ class AckTimeouts(Expiring):
 
 def queue_timeout_ms(queue: Queue) -> int:
     """Return the timeout of a queue's deliveries; 0 = none."""
-    field = queue.arguments.get(TIMEOUT_ARGUMENT)
+    field = queue.effective_arguments.get(TIMEOUT_ARGUMENT)
     # It was checked when the queue was declared, unless an older version did that.
     if field is None or timeout_fault(field):
         return 0
