@@ -122,15 +122,13 @@ class Queue(Availability):
         queue_id: str = "",
     ) -> None:
         self.name = name
-        # What its backing knows it by; nothing that a client chose.
-        self.queue_id = queue_id
-        self.vhost_name = vhost_name
+        # Its id is what its backing knows it by; nothing that a client chose.
+        self.queue_id, self.vhost_name = queue_id, vhost_name
         self.durable, self.auto_delete = durable, auto_delete
         # The connection that alone may use the queue and takes it along when it closes.
         self.exclusive_owner = exclusive_owner
-        self.arguments = arguments
-        # What it goes by: the arguments, and what policies add to them or make smaller.
-        self.effective_arguments = arguments
+        # Those it was declared with; and those it goes by, which policies add to or make smaller.
+        self.arguments = self.effective_arguments = arguments
         self.backing = backing
         self.consumers = NO_CONSUMERS
         # Crashed: a bug in the backing, which holds what it holds until the next start. Paused: nothing is handed out.

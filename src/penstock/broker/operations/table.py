@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker.operations.admin import audit, node
+from penstock.broker.operations.admin import audit, node, parameters, policies
 from penstock.broker.operations.operation import Operation
 
-OPERATIONS: Final[dict[str, Operation]] = {each.name: each for each in (*node.OPERATIONS, *audit.OPERATIONS)}
+OPERATIONS: Final[dict[str, Operation]] = {
+    each.name: each for each in (*node.OPERATIONS, *audit.OPERATIONS, *policies.OPERATIONS, *parameters.OPERATIONS)
+}
