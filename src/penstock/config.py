@@ -230,6 +230,7 @@ class Config:
         metavar="MIB",
         flag_scale=MIB,
         default_text="40 % of the machine's",
+        is_reloaded=True,
     )
     disk_bytes_min: int = setting(
         0,
@@ -242,6 +243,7 @@ class Config:
         metavar="MIB",
         flag_scale=MIB,
         default_text="512 MiB, or 5 % of a small disk",
+        is_reloaded=True,
     )
     descriptors_max: int = setting(
         0,
@@ -349,6 +351,7 @@ class Config:
         flag="--history-limit",
         metavar="MIB",
         flag_scale=MIB,
+        is_reloaded=True,
     )
     history_hours_max: float = setting(
         7 * 24.0,
@@ -359,6 +362,7 @@ class Config:
         least=0,
         flag="--history-hours",
         metavar="HOURS",
+        is_reloaded=True,
     )
     readers_bytes_max: int = setting(
         10 * 1024 * MIB,
@@ -438,6 +442,41 @@ class Config:
         "What an operator wants to see and nothing per message.",
         choices=LOG_LEVELS,
         flag="--log-level",
+        is_reloaded=True,
+    )
+    log_format: str = setting(
+        "text",
+        "log",
+        "How a line is written: as text for people, or as one JSON object for programs.",
+        "Programs that collect logs need not guess where a name ends.",
+        choices=LOG_FORMATS,
+        flag="--log-format",
+    )
+    log_file: str | None = setting(
+        None,
+        "log",
+        "Write the log to this file; when it is moved away, a new one is begun.",
+        "Under systemd and in containers stderr is collected; elsewhere a file is rotated by logrotate.",
+        kind=TEXT,
+        is_optional=True,
+        flag="--log-file",
+        metavar="FILE",
+        default_text="stderr",
+    )
+
+    # --- stop -----------------------------------------------------------------------------------------
+
+    drain_s: float = setting(
+        2.0,
+        "stop",
+        "How long a stop waits for clients to acknowledge what they have and for confirms that are on their way.",
+        "A message that is acknowledged in this time is not delivered again after the start. Without such messages a"
+        " stop does not wait.",
+        unit="s",
+        least=0,
+        most=3600,
+        flag="--drain",
+        metavar="SECONDS",
         is_reloaded=True,
     )
 

@@ -38,6 +38,8 @@ class ServeProcess:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock", "serve", "--json", *arguments],
+                # A terminal would make a hang-up of SIGHUP.
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment(**variables),

@@ -37,7 +37,7 @@ def test_it_says_on_stdout_where_it_listens_and_on_stderr_that_it_is_ready(serve
     assert broker.process.stdout.read() == b""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_cleanly_and_clients_are_told(number: signal.Signals, serve: Serve) -> None:
     broker = serve("--port", "0").ready()
     with broker.client() as client:

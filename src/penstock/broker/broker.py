@@ -165,6 +165,15 @@ class Broker:
         largest = self.memory.largest(LARGE_QUEUES_MAX)
         return [queue.backing for queue in largest if isinstance(queue, Queue) and not queue.crashed]
 
+    def reload(self, config: Config) -> None:
+        """Take over the settings that can change while it runs. The caller has copied them into `self.config`."""
+        self.memory_alarm.bytes_max = self._memory_monitor.bytes_max = config.memory_bytes_max
+        if self.disk_alarm is not None and config.disk_bytes_min > 0:
+            self.disk_alarm.bytes_min = config.disk_bytes_min
+        if self.node is not None:
+            self.node.options.retention_bytes = config.history_bytes_max
+            self.node.options.retention_s = config.history_hours_max * 3600
+
     def tend_memory(self) -> None:
         """Called some times a second: share the memory out, and let queues go on that have paged out in part."""
         disk_is_low = self.disk_alarm is not None and self.disk_alarm.active

@@ -15,6 +15,7 @@ from penstock.cli.pg import pg
 from penstock.cli.pipeline import pipeline
 from penstock.cli.put import put, queues
 from penstock.cli.serve import serve
+from penstock.cli.service import service
 from penstock.cli.work import work
 
 # The hot path of a platform wheel and of `make run` is compiled by mypyc (docs/decisions/0018).
@@ -33,6 +34,7 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(config)
+main.add_command(service)
 main.add_command(fsck)
 main.add_command(audit)
 main.add_command(dump)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import os
-import signal
 import sys
 from typing import Any
 
 import click
 
 from penstock.cli.beside import PipelineBeside
+from penstock.cli.serving import Serving
 from penstock.cli.settings_options import resolved_from, settings_options
 from penstock.config import Config
 from penstock.errors import StartupError
 from penstock.server.descriptors import raise_descriptor_limit
-from penstock.server.server import Server
-from penstock.server.turn.collector import Collector
-
-log = logging.getLogger("penstock.server")
+from penstock.server.service.logs import set_up_logs
+from penstock.settings.settings import Settings
 
 EXIT_STARTUP = 1
 EXIT_DISK = 1
@@ -32,7 +27,10 @@ EXIT_DISK = 1
     "--json", "as_json", is_flag=True, help="Print one JSON line with host, port, pid and data_dir when ready."
 )
 def serve(as_json: bool, **values: Any) -> None:
-    """Run a broker until SIGINT, SIGTERM or SIGHUP. All three stop it cleanly; nohup keeps SIGHUP from it.
+    """Run a broker until SIGINT or SIGTERM. It waits a little for its clients (--drain); a second signal ends that.
+
+    SIGHUP has the settings read again, and those applied that can change while the broker runs. In a terminal, where it
+    means that the terminal was closed, it stops the broker; under nohup it is ignored.
 
     Durable queues and exchanges, and the persistent messages in durable queues, are kept in the data folder; one broker
     at a time can use it. Every setting can also be given in a file (see --config) and as a variable, PENSTOCK_ and its
@@ -43,17 +41,13 @@ def serve(as_json: bool, **values: Any) -> None:
     Exit codes: 0 stopped as asked; 1 could not start, or the disk failed; 2 wrong options.
     """
     _check_together(values)
+    # A copy for each reading: it is asked for again at each SIGHUP.
+    settings = Settings(lambda: resolved_from(dict(values)))
     try:
-        resolved = resolved_from(values)
-        config = resolved.config()
-        logging.basicConfig(
-            level=config.log_level.upper(),
-            stream=sys.stderr,
-            format="%(asctime)s [%(levelname)s] %(name)s: %(message)s",
-        )
-        for warning in resolved.warnings:
-            log.warning("settings: %s", warning)
-        disk_error = run(config, as_json, beside(config, config.lake) if config.pipeline else None)
+        config = settings.first()
+        set_up_logs(config.log_level, config.log_format, config.log_file)
+        settings.log_warnings()
+        disk_error = run(config, as_json, beside(config, config.lake) if config.pipeline else None, settings)
     except StartupError as error:
         click.echo(f"penstock: {error}", err=True)
         sys.exit(EXIT_STARTUP)
@@ -81,69 +75,16 @@ def beside(config: Config, lake: str | None) -> PipelineBeside:
     return PipelineBeside(config.data_dir, lake or config.data_dir.rstrip("/\\") + "-lake")
 
 
-def run(config: Config, as_json: bool, pipeline: PipelineBeside | None = None) -> OSError | None:
+def run(
+    config: Config, as_json: bool, pipeline: PipelineBeside | None = None, settings: Settings | None = None
+) -> OSError | None:
     """Serve on the fastest loop that is installed; return what was wrong with the disk, if that ended it."""
     raise_descriptor_limit()
+    serving = Serving(config, as_json, pipeline, settings)
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(_serve(config, as_json, pipeline))
+        return asyncio.run(serving.run())
     else:
-        error: OSError | None = uvloop.run(_serve(config, as_json, pipeline))
+        error: OSError | None = uvloop.run(serving.run())
         return error
-
-
-def stop_signals() -> list[signal.Signals]:
-    """Signals that stop a broker cleanly.
-
-    There is nothing to reload, so SIGHUP, which a closed terminal sends, is one of them. Under nohup it is ignored.
-    """
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    return numbers
-
-
-async def _serve(config: Config, as_json: bool, pipeline: PipelineBeside | None) -> OSError | None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    # Before the log says that the broker is ready: a signal may come right after that.
-    for number in stop_signals():
-
-        def stop_for(name: str = number.name) -> None:
-            log.info("%s: the broker stops", name)
-            stop.set()
-
-        try:
-            loop.add_signal_handler(number, stop_for)
-        except NotImplementedError:
-            # Windows: only Ctrl-C, through the default handler.
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-    server = Server(config)
-    server.disk_failed = stop.set
-    await server.start()
-    if as_json:
-        click.echo(json.dumps(_ready(server)))
-    collector = Collector(loop, lambda: server.scheduler.turn_count)
-    collector.start()
-    if pipeline is not None:
-        pipeline.start()
-    await stop.wait()
-    collector.stop()
-    # Both at once: Spark may need longer than whoever stops a service waits before he kills it.
-    stopping = None if pipeline is None else loop.create_task(pipeline.stop())
-    await server.stop()
-    if stopping is not None:
-        await stopping
-    return server.disk_error
-
-
-def _ready(server: Server) -> dict[str, object]:
-    """Where it is, and what it found, for programs."""
-    ready: dict[str, object] = {"host": server.config.host, "port": server.port, "pid": os.getpid()}
-    if server.config.data_dir is not None:
-        ready["data_dir"] = server.config.data_dir
-        ready["recovery"] = server.broker.recovery_report
-    if server.http_port is not None:
-        ready["http_port"] = server.http_port
-    return ready

@@ -21,7 +21,7 @@ from penstock.broker.memory.alarms import blocked_reason
 from penstock.broker.operations.perform import Performer
 from penstock.broker.operations.table import OPERATIONS
 from penstock.clock import SystemClock
-from penstock.config import Config
+from penstock.config import SETTINGS, Config
 from penstock.disk.spare_descriptors import SpareDescriptors
 from penstock.errors import AmqpError, StartupError
 from penstock.server.connection.admission import Admission
@@ -78,6 +78,8 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._http: HttpListener | None = None
         self._control: ControlListener | None = None
+        # Listening sockets that were opened for us; the host and the port of the configuration do not count then.
+        self.inherited: list[socket.socket] = []
         self._stopping = False
         self.budget = DescriptorBudget(config.descriptors_max or descriptor_limit())
         self.admission = Admission(self.budget, SystemClock())
@@ -131,12 +133,17 @@ class Server:
                 self.budget.total,
                 self.budget.connections,
             )
-        log.info("started TCP listener on %s:%d", self.config.host, self.port)
+        log.info("started TCP listener on %s:%d", self.host, self.port)
         log.info("Server startup complete")
 
     async def _listen(self) -> None:
         config = self.config
         try:
+            if self.inherited:
+                self._listener = await self.loop.create_server(
+                    lambda: Connection(self), sock=self.inherited[0], backlog=limits.ACCEPT_BACKLOG
+                )
+                return
             self._listener = await self.loop.create_server(
                 lambda: Connection(self),
                 config.host,
@@ -152,6 +159,11 @@ class Server:
             raise StartupError(f"'{config.host}' is not a host name. Choose an address with --host.") from error
 
     @property
+    def host(self) -> str:
+        """The address it listens on, as it was configured; that of the socket when it was opened for us."""
+        return str(self.inherited[0].getsockname()[0]) if self.inherited else self.config.host
+
+    @property
     def port(self) -> int:
         """The port it listens on; the one that was chosen when the configuration says 0."""
         assert self._listener is not None
@@ -162,9 +174,24 @@ class Server:
         """The port that history is served on; None when it is not."""
         return None if self._http is None else self._http.port
 
+    def reload(self, config: Config) -> list[str]:
+        """Take over what can change while clients are served; return the names of settings that count at a start."""
+        changed = [row for row in SETTINGS.values() if getattr(config, row.name) != getattr(self.config, row.name)]
+        for row in changed:
+            if row.is_reloaded:
+                for current in (self.config, self.broker.config):
+                    setattr(current, row.name, getattr(config, row.name))
+        self.broker.reload(config)
+        return [row.name for row in changed if not row.is_reloaded]
+
+    async def stop_accepting(self) -> None:
+        """Let no new client in. Those that are connected are served."""
+        self._stopping = True
+        if self._listener is not None:
+            await self._stop_listening(self._listener)
+
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Stop listening, tell the clients why, wait for them a little, and cut those that do not answer."""
-        self._stopping = True
         await self._close_listeners()
         for connection in list(self.connections):
             if connection.opened and not connection.is_finished:
@@ -189,8 +216,7 @@ class Server:
         log.info("Server stopped")
 
     async def _close_listeners(self) -> None:
-        if self._listener is not None:
-            await self._stop_listening(self._listener)
+        await self.stop_accepting()
         http, self._http = self._http, None
         if http is not None:
             await http.stop()

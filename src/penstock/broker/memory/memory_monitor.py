@@ -44,7 +44,7 @@ class MemoryMonitor:
         used_bytes: Callable[[], int] | None = None,
     ) -> None:
         """`used_bytes` is what counts as used besides these queues, and with them; without it only they do."""
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._queues = queues
         self._used_bytes = used_bytes
         self._next_check_s = -math.inf
@@ -60,10 +60,10 @@ class MemoryMonitor:
         holders = [(queue, ram_bytes) for queue in self._queues() if (ram_bytes := queue.ram_bytes()) > 0]
         queue_bytes = sum(ram_bytes for _, ram_bytes in holders)
         used_bytes = queue_bytes if self._used_bytes is None else max(queue_bytes, self._used_bytes())
-        if disk_is_low or used_bytes < PAGING_RATIO * self._bytes_max:
+        if disk_is_low or used_bytes < PAGING_RATIO * self.bytes_max:
             self._lift()
         else:
-            self._press(holders, used_bytes / max(self._bytes_max, 1), used_bytes - queue_bytes)
+            self._press(holders, used_bytes / max(self.bytes_max, 1), used_bytes - queue_bytes)
         return True
 
     def _lift(self) -> None:
@@ -83,7 +83,7 @@ class MemoryMonitor:
         """`other_bytes` is memory that cannot be paged out."""
         durations = [queue.ram_duration() for queue, _ in holders]
         self.desired_duration_s = desired_duration(durations, ratio)
-        budget_bytes = max(0, int(PAGING_RATIO * self._bytes_max) - other_bytes)
+        budget_bytes = max(0, int(PAGING_RATIO * self.bytes_max) - other_bytes)
         self.share_bytes = fair_share([ram_bytes for _, ram_bytes in holders], budget_bytes)
         for (queue, ram_bytes), duration_s in zip(holders, durations, strict=True):
             target = (self.desired_duration_s, payload_share(queue, self.share_bytes))

@@ -395,6 +395,10 @@ class Channel(ReplyReceiver):
         if not self.closing:
             self.send(cancel)
 
+    def outstanding(self) -> int:
+        """Return how many deliveries wait for an ack, and runs of publishes for a confirm."""
+        return len(self.unacked) + (0 if self.confirms is None else self.confirms.open_count())
+
     # --- the end --------------------------------------------------------------------------------------
 
     def release(self) -> Unacked | None:

@@ -56,6 +56,10 @@ class ConfirmLedger:
         self._open: deque[PublishedRun] = deque()
         self._ready: list[PublishedRun] = []
 
+    def open_count(self) -> int:
+        """Return how many runs of publishes have no answer yet."""
+        return len(self._open)
+
     def open_run(self, count: int, waiting: int) -> PublishedRun:
         """Number a run of publishes that `waiting` queues must confirm; with 0 the caller completes it."""
         run = PublishedRun(self, self._next, count, waiting)
