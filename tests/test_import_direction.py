@@ -112,6 +112,8 @@ CODE_CALLS = ("__import__", "compile", "eval", "exec")
 THIRD_PARTY: dict[str, tuple[str, ...]] = {
     # A job is a command, of `penstock pipeline` and of spark-submit. What workers import on a cluster has no click.
     "click": ("cli", "pipeline.jobs"),
+    # Passwords are hashed by its C, off the loop.
+    "argon2": ("broker",),
     # For the type checker and the compiler alone.
     "mypy_extensions": ("leaves",),
     "uvloop": ("server", "cli"),

@@ -22,7 +22,7 @@ from penstock.setting import INTEGER, MIB, TEXT, USERS, by_name, setting, settin
 FRAME_BYTES_LEAST: Final = 4_096
 # Where Linux tells a container how much memory it may use: cgroup v2, then v1.
 CONTAINER_LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-# RabbitMQ's rule for its well-known default user, whatever password it was given.
+# The default user.
 GUEST: Final = "guest"
 # When a persistent message counts as safe: synced to disk, written to the system, or at once.
 CONFIRM_SYNC: Final = ("fsync", "os", "none")
@@ -39,13 +39,8 @@ class UserConfig:
 
     name: str
     password: str
-    # May only log in from this machine.
-    loopback_only: bool = False
-
-
-def user_from_outside(name: str, password: str) -> UserConfig:
-    """Return a user that was named in an option or a variable."""
-    return UserConfig(name, password, loopback_only=name == GUEST)
+    # Made by us because the configuration names no user. It goes when another administrator comes.
+    is_default: bool = False
 
 
 @dataclass
@@ -117,11 +112,12 @@ class Config:
         rabbitmq_keys=("default_vhost",),
     )
     users: list[UserConfig] = setting(
-        [UserConfig("guest", "guest", loopback_only=True)],
+        [UserConfig(GUEST, "guest", is_default=True)],
         "users and vhosts",
-        "A user with full permissions; may be repeated. Replaces guest:guest. A user named guest may only connect from"
-        " this machine.",
-        "A broker that was just installed can be used at once, from this machine alone.",
+        "A user with full permissions, made at each start; may be repeated. Replaces guest:guest. A user named guest may"
+        " only connect from this machine.",
+        "A broker that was just installed can be used at once, from this machine alone. The default user leaves when"
+        " another administrator is made.",
         kind=USERS,
         flag="--user",
         metavar="NAME:PASSWORD",
@@ -151,6 +147,12 @@ class Config:
         default_text=GUEST,
         rabbitmq_variables=("RABBITMQ_DEFAULT_PASS",),
         rabbitmq_keys=("default_pass",),
+    )
+    loopback_users: list[str] = setting(
+        [GUEST],
+        "users and vhosts",
+        "A user who may only log in from this machine, whatever password it has; may be repeated.",
+        "Everybody knows guest's password. This is RabbitMQ's rule, too.",
     )
     login_refused_delay_s: float = setting(
         limits.LOGIN_REFUSED_DELAY_S,

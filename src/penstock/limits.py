@@ -61,6 +61,11 @@ LOGIN_GUESSES_PER_DELAY: Final = 10
 LOGIN_WAIT_S_MAX: Final = HANDSHAKE_S
 # Addresses, and users at addresses, of which is known when they may try again; some 200 bytes each.
 LOGIN_GUARD_ENTRIES_MAX: Final = 10_000
+# Passwords that are checked at once, each on a thread with 19 MiB for argon2id.
+PASSWORD_CHECKS_MAX: Final = 2
+# A right password is remembered for so long, as a digest in memory: a client that connects often is checked once.
+PASSWORD_REMEMBERED_S: Final = 300.0
+PASSWORDS_REMEMBERED_MAX: Final = 10_000
 # What may wait in a connection's write buffer before its consumers lose interest, and when they regain it.
 WRITE_BUFFER_BYTES_HIGH: Final = 512 * 1024
 WRITE_BUFFER_BYTES_LOW: Final = 128 * 1024
@@ -237,6 +242,11 @@ MEMORY_CHECK_BYTES: Final = 16 * 1024 * 1024
 REMEMBERED_PROPERTIES_BYTES_MAX: Final = 4_096
 
 # --- names and registries ---------------------------------------------------------------------------
+
+# They are in memory, in every checkpoint, and a start reads them whole.
+USERS_MAX: Final = 100_000
+PERMISSIONS_MAX: Final = 500_000
+VHOSTS_MAX: Final = 10_000
 
 QUEUES_PER_VHOST_MAX: Final = 100_000
 EXCHANGES_PER_VHOST_MAX: Final = 100_000

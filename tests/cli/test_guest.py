@@ -73,7 +73,7 @@ SCRIPT = """
 
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     subprocess.run(["ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True)
-    users = [UserConfig("guest", "guest", loopback_only=True), UserConfig("alice", "secret")]
+    users = [UserConfig("guest", "guest"), UserConfig("alice", "secret")]
     with Broker(Config(host="0.0.0.0", users=users, login_refused_delay_s=0.0)) as broker:
         for host, user, password in (
             ("127.0.0.1", "guest", "guest"),

@@ -122,7 +122,7 @@ def test_the_environment_of_rabbitmqs_images_is_understood() -> None:
             "RABBITMQ_NODE_PORT": "5673",
         }
     )
-    assert config.users == [UserConfig("alice", "s3cr:t", loopback_only=False)]
+    assert config.users == [UserConfig("alice", "s3cr:t")]
     assert (config.vhosts, config.port, config.host) == (["shop"], 5673, "127.0.0.1")
 
 
@@ -150,12 +150,13 @@ def test_empty_variables_count_as_unset() -> None:
 
 
 def test_guest_stays_on_this_machine_however_it_was_named() -> None:
-    assert Config().users == [UserConfig("guest", "guest", loopback_only=True)]
+    assert Config().users == [UserConfig("guest", "guest", is_default=True)]
     for env in ({"RABBITMQ_DEFAULT_PASS": "better"}, {"PENSTOCK_DEFAULT_USER": "guest", "PENSTOCK_DEFAULT_PASS": "x"}):
         (user,) = config_of(env).users
-        assert (user.name, user.loopback_only) == ("guest", True)
+        assert (user.name, user.is_default) == ("guest", False)
     config = config_of({"PENSTOCK_USERS": "guest:guest alice:x"})
-    assert [(user.name, user.loopback_only) for user in config.users] == [("guest", True), ("alice", False)]
+    assert [(user.name, user.is_default) for user in config.users] == [("guest", False), ("alice", False)]
+    assert config.loopback_users == ["guest"]
 
 
 def test_options_come_before_variables() -> None:

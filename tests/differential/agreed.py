@@ -79,6 +79,17 @@ HANDSHAKE = {
             for letter, name in zip("abcde", ("KERBEROS", "EXTERNAL", "plain", "", "PLAIN AMQPLAIN"), strict=True)
         ),
     ),
+    "connection.update-secret takes any secret where passwords are checked at login only": Agreed(
+        "RabbitMQ looks at the secrets of tokens only; penstock checks that it is the user's password",
+        (
+            Change(
+                "a/0",
+                ("connection.update-secret-ok",),
+                (close(530, "NOT_ALLOWED - New secret was refused by one of the backends", 10, 70), "EOF"),
+            ),
+            Change("a/1", ("channel.open-ok channel_id=''",), ()),
+        ),
+    ),
     "a malformed SASL response ends the connection": Agreed(
         SAYS_WHY,
         tuple(told(f"{letter}/0", 403, LOGIN_REFUSED.format("PLAIN")) for letter in "abcde")

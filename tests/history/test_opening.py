@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.users import Permission
+from penstock.broker.access.permission import Permission
 from penstock.config import UserConfig
 from penstock.history.http_log import HttpLog
 from penstock.history.log import HistoryError
@@ -93,7 +93,7 @@ def test_a_wrong_password_says_what_to_do(broker: Broker) -> None:
 
 
 def test_a_user_without_all_rights_is_told_so(broker: Broker) -> None:
-    broker.call(lambda server: server.broker.users.get("guest").permissions.update({"/": Permission(write="^x")}))  # type: ignore[union-attr]
+    broker.call(lambda server: server.broker.users.set_permission("guest", "/", Permission(write="^x")))
     with pytest.raises(HistoryError, match="may not read the history"), closing(open_log(url(broker))) as log:
         log.state()
 

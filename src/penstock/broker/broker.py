@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -12,6 +12,9 @@ from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
 from penstock.backing.postgres.queues import PgBackingQueues
 from penstock.backing.variable.variable_queues import VariableBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
+from penstock.broker.access.access_limits import VHOST_LIMITS, read_limits
+from penstock.broker.access.access_records import whole_access
+from penstock.broker.access.users import Users, without_limit
 from penstock.broker.arrival_ticks import ArrivalTicks
 from penstock.broker.audit.audit_log import AuditLog
 from penstock.broker.audit.event import EXCHANGE_DELETED, QUEUE_DELETED, Event
@@ -24,7 +27,6 @@ from penstock.broker.memory.memory_ledger import MemoryLedger
 from penstock.broker.memory.memory_monitor import MemoryMonitor
 from penstock.broker.operations.actor import broker_itself
 from penstock.broker.policies.global_parameters import GlobalParameters
-from penstock.broker.users import Permission, User, Users
 from penstock.broker.vhost.callbacks import Post, run_now
 from penstock.broker.vhost.direct_reply import DirectReplies
 from penstock.broker.vhost.queue_backings import QueueBackings
@@ -60,6 +62,8 @@ class Broker:
         self.global_parameters = GlobalParameters()
         self.vhosts: dict[str, VHost] = {}
         self.direct_replies = DirectReplies()
+        # Called with the name of a vhost that is about to be deleted.
+        self.vhost_deleted: Callable[[str], None] = _unheard
         # What is counted as memory: queues that have held something, and connections.
         self.memory = MemoryLedger()
         self.memory_alarm = MemoryAlarm(config.memory_bytes_max, self.used_bytes)
@@ -80,11 +84,8 @@ class Broker:
         for name in config.vhosts:
             if name not in self.vhosts:
                 self.add_vhost(name)
-        for user_config in config.users:
-            user = User(user_config.name, user_config.password, user_config.loopback_only)
-            for vhost in self.vhosts:
-                user.permissions[vhost] = Permission()
-            self.users.add(user)
+        for user in config.users:
+            self.users.configure(user.name, user.password, user.is_default)
         self.audit.exchange = EventExchange(self.vhosts[config.vhosts[0]])
 
     def _recover(self, node: NodeStore) -> None:
@@ -94,6 +95,8 @@ class Broker:
         definitions = read_definitions(recovered.definitions, recovered.changes, self.recovery_report)
         node.remove_unknown_vhosts([wanted.vhost_id for wanted in definitions.vhosts.values()])
         self.log = DefinitionLog(node)
+        self.users = Users(definitions.access)
+        self.users.log = self.log
         for wanted in definitions.vhosts.values():
             vhost = self._make_vhost(wanted.name, wanted.vhost_id)
             restore_vhost(vhost, wanted)
@@ -105,13 +108,40 @@ class Broker:
         self.disk_alarm = DiskAlarm(node.files.free_bytes, self.config.disk_bytes_min)
         self.alarms.append(self.disk_alarm)
 
-    def add_vhost(self, name: str) -> VHost:
+    def add_vhost(self, name: str, description: str = "", tags: tuple[str, ...] = ()) -> VHost:
         vhost = self._make_vhost(name, secrets.token_hex(16))
+        vhost.description, vhost.tags = description, tags
         vhost.restore_queues([])
         if self.log is not None:
-            self.log.vhost_declared(name, vhost.vhost_id)
+            self.log.vhost_declared(name, vhost.vhost_id, vhost.about())
             vhost.log = self.log
         return vhost
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a vhost with its queues and the permissions in it. Its connections are closed by who listens."""
+        vhost = self.vhosts[name]
+        self.vhost_deleted(name)
+        vhost.delete()
+        del self.vhosts[name]
+        self.users.vhost_deleted(name)
+        node = self.node
+        if self.log is None or node is None:
+            return
+        self.log.vhost_deleted(name, vhost.vhost_id)
+
+        def remove_folder(is_durable: bool) -> None:
+            # After a crash before this, the next start removes it.
+            if is_durable:
+                node.remove_vhost(vhost.vhost_id)
+
+        self.log.when_durable(remove_folder)
+
+    def set_vhost_limits(self, vhost: VHost, given: object) -> None:
+        """Set limits by name; those that are not named stay as they are."""
+        vhost.set_limits({**vhost.limits, **read_limits(given, VHOST_LIMITS)})
+
+    def clear_vhost_limits(self, vhost: VHost, which: str = "all") -> None:
+        vhost.set_limits(without_limit(vhost.limits, which, VHOST_LIMITS))
 
     def _make_vhost(self, name: str, vhost_id: str) -> VHost:
         vhost = VHost(name, self._backings(name, vhost_id), self.clock, self.expiries, vhost_id, self._post)
@@ -145,7 +175,8 @@ class Broker:
     def definitions(self) -> Iterator[bytes]:
         """Return everything that lasts, written down, in pieces. See `definitions` for changes that come meanwhile."""
         vhosts = [whole_vhost(vhost) for vhost in self.vhosts.values()]
-        return encode_all(vhosts, self.global_parameters.sections())
+        sections = [*whole_access(self.users.kept), *self.global_parameters.sections()]
+        return encode_all(vhosts, sections)
 
     def stop(self) -> None:
         """Leave everything that lasts on disk, and mark it as left cleanly."""
@@ -207,3 +238,7 @@ class Broker:
         """A connection is gone: its exclusive queues go too."""
         for vhost in self.vhosts.values():
             vhost.connection_closed(owner)
+
+
+def _unheard(name: str) -> None:
+    return None

@@ -14,9 +14,10 @@ from penstock.routing.fanout import FanoutExchange
 from penstock.routing.headers import HeadersExchange
 from penstock.routing.topic import TopicExchange
 
+TOPIC_TYPE: Final = "topic"
 DELAYED_TYPE: Final = "x-delayed-message"
 DELAYED_TYPE_ARGUMENT: Final = "x-delayed-type"
-EXCHANGE_TYPES: Final = ("direct", "fanout", "headers", "topic", DELAYED_TYPE)
+EXCHANGE_TYPES: Final = ("direct", "fanout", "headers", TOPIC_TYPE, DELAYED_TYPE)
 # Types that a delayed exchange may route by.
 INNER_TYPES: Final = ("direct", "fanout", "headers", "topic")
 

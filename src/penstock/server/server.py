@@ -27,6 +27,7 @@ from penstock.errors import AmqpError, StartupError
 from penstock.server.connection.admission import Admission
 from penstock.server.connection.connection import Connection
 from penstock.server.connection.login_guard import LoginGuard
+from penstock.server.connection.password_checks import PasswordChecks
 from penstock.server.control.control_listener import ControlListener
 from penstock.server.descriptors import DescriptorBudget, descriptor_limit
 from penstock.server.faults import Faults
@@ -69,6 +70,7 @@ class Server:
         self.scheduler: Scheduler
         self.settlements: Settlements
         self.parse_turns: ParseTurns
+        self.password_checks: PasswordChecks
         self.faults = Faults(self)
         self._make_syncer = make_syncer
         self._make_reader = make_reader
@@ -110,6 +112,8 @@ class Server:
                 self._open_store(self.config.data_dir)
             elif self._postgres is not None:
                 self.broker = Broker(self.config, postgres=self._postgres.queues)
+            self.password_checks = PasswordChecks(self.loop, self.broker.users, SystemClock())
+            self._listen_to_rights()
             self.settlements = Settlements(self.loop, self.broker.clock)
             self.parse_turns = ParseTurns(self.loop, self.broker.clock)
             self.broker.audit.wake = self._audit_soon
@@ -118,7 +122,9 @@ class Server:
                 await self._control.start()
             await self._listen()
             if self.config.http_port is not None:
-                self._http = HttpListener(self.config, self.broker, self.login_guard, self.budget.http_connections)
+                self._http = HttpListener(
+                    self.config, self.broker, self.login_guard, self.password_checks, self.budget.http_connections
+                )
                 await self._http.start()
         except StartupError:
             await self._close_listeners()
@@ -209,6 +215,7 @@ class Server:
         for timer in (self._expiry_timer, self._alarm_timer):
             if timer is not None:
                 timer.cancel()
+        self.password_checks.close()
         self.settlements.finish()
         self.flow.close()
         self._close_store()
@@ -318,6 +325,7 @@ class Server:
         """Let go of the disk and of the clients as a crash would; for tests."""
         for connection in list(self.connections):
             connection.drop()
+        self.password_checks.close()
         self.settlements.abandon()
         if self._store is not None:
             self._store.stop()
@@ -349,6 +357,25 @@ class Server:
         self.admission.closed(connection)
         if not self.connections:
             self._all_closed.set()
+
+    def _listen_to_rights(self) -> None:
+        self.broker.users.rights_changed = self._rights_changed
+        self.broker.users.user_deleted = self._user_deleted
+        self.broker.vhost_deleted = self._vhost_deleted
+
+    def _rights_changed(self, name: str) -> None:
+        for connection in self.admission.of_user(name):
+            connection.rights_changed()
+
+    def _user_deleted(self, name: str) -> None:
+        self._force_closed(self.admission.of_user(name), f"user '{name}' is deleted")
+
+    def _vhost_deleted(self, name: str) -> None:
+        self._force_closed(self.admission.of_vhost(name), f"vhost '{name}' is deleted")
+
+    def _force_closed(self, connections: list[Connection], reason: str) -> None:
+        for connection in connections:
+            connection.close_with(AmqpError(320, f"broker forced connection closure with reason '{reason}'"), 0)
 
     # --- alarms and expiry ----------------------------------------------------------------------------
 

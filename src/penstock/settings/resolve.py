@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.config import GUEST, SETTINGS, default_data_dir, user_from_outside
+from penstock.config import GUEST, SETTINGS, UserConfig, default_data_dir
 from penstock.errors import StartupError
 from penstock.settings.environment import (
     CONF_FILE_VARIABLES,
@@ -72,7 +72,7 @@ def _settle(resolved: Resolved, env: Mapping[str, str]) -> None:
         resolved,
         "users",
         ("default_user", "default_pass"),
-        lambda: [user_from_outside(values.get("default_user") or GUEST, values.get("default_pass") or GUEST)],
+        lambda: [UserConfig(values.get("default_user") or GUEST, values.get("default_pass") or GUEST)],
     )
 
 

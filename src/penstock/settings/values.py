@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.config import UserConfig, user_from_outside
+from penstock.config import UserConfig
 from penstock.errors import StartupError
 from penstock.setting import BOOLEAN, INTEGER, NUMBER, TEXT, TEXTS, USERS, Setting
 
@@ -85,7 +85,7 @@ def user_from_text(text: str, called: str) -> UserConfig:
     name, colon, password = text.partition(":")
     if not name or not colon or not password:
         raise StartupError(f"{called} is not of the form NAME:PASSWORD")
-    return user_from_outside(name, password)
+    return UserConfig(name, password)
 
 
 def from_toml(row: Setting, value: object, called: str) -> Any:
@@ -121,7 +121,7 @@ def _users(row: Setting, value: object, called: str) -> list[UserConfig]:
         texts = isinstance(user, dict) and set(user) == {"name", "password"} and user["name"] and user["password"]
         if not texts or not all(isinstance(part, str) for part in user.values()):
             raise StartupError(f'{called}: each needs a name and a password: [[{row.name}]] name = "…" password = "…"')
-        users.append(user_from_outside(user["name"], user["password"]))
+        users.append(UserConfig(user["name"], user["password"]))
     return users
 
 

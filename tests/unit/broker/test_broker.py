@@ -9,7 +9,6 @@ from vhost_house import Connection
 from penstock import limits
 from penstock.broker.broker import Broker
 from penstock.broker.memory.alarms import CLEAR_SHARE, MemoryAlarm
-from penstock.broker.users import CONFIGURE
 from penstock.broker.vhost.direct_reply import PREFIX, DirectReplies, ReplyReceiver
 from penstock.clock import ManualClock
 from penstock.config import Config, UserConfig
@@ -17,16 +16,17 @@ from penstock.message import Envelope, Incoming
 
 
 def test_vhosts_and_users_come_from_the_settings() -> None:
-    users = [UserConfig("ann", "a", loopback_only=True), UserConfig("bob", "b")]
+    users = [UserConfig("ann", "a"), UserConfig("bob", "b")]
     broker = Broker(Config(vhosts=["/", "other"], users=users), ManualClock())
     assert set(broker.vhosts) == {"/", "other"}
-    ann, bob = broker.users.authenticate("ann", b"a"), broker.users.authenticate("bob", b"b")
-    assert ann is not None
-    assert bob is not None
-    assert (ann.loopback_only, bob.loopback_only) == (True, False)
-    for vhost in broker.vhosts:
-        bob.require(CONFIGURE, "queue", "anything", vhost)
-    assert not bob.may_enter("third")
+    for name, password in (("ann", b"a"), ("bob", b"b")):
+        user = broker.users.authenticate(name, password)
+        assert user is not None
+        assert user.is_administrator
+        for vhost in broker.vhosts:
+            permission = broker.users.permission(name, vhost)
+            assert permission is not None
+            assert permission.allows_everything()
     assert broker.users.authenticate("guest", b"guest") is None
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.effort import examples
 
-from penstock.broker.users import User, Users
+from penstock.broker.access.password import configured_password
+from penstock.broker.access.users import Users
 from penstock.fields import Field, Table
 from penstock.server.connection.auth import MECHANISMS, RESPONSE_BYTES_MAX, BadResponse, read_response
 from penstock.wire.tables import encode_table
@@ -94,9 +95,8 @@ def test_no_response_gets_anything_but_a_name_and_a_password_or_a_refusal(mechan
 
 def test_an_empty_or_missing_name_or_password_logs_nobody_in() -> None:
     users = Users()
-    users.add(User("guest", "guest"))
-    users.add(User("blank", ""))
-    users.add(User("", "nameless"))
+    users.add("guest", configured_password(b"guest"))
+    users.add("blank", configured_password(b""))
     attempts = [b"\x00\x00", b"\x00guest\x00", b"\x00blank\x00", b"\x00\x00guest"]
     assert [users.authenticate(*read_response("PLAIN", attempt)) for attempt in attempts] == [None] * 4
     empty = amqplain({"LOGIN": text(b"blank"), "PASSWORD": text(b"")})

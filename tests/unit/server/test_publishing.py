@@ -6,7 +6,8 @@ import pytest
 from pamqp import commands
 from wire_bench import Bench, Client
 
-from penstock.broker.users import Permission, User
+from penstock.broker.access.password import configured_password
+from penstock.broker.access.permission import Permission
 from penstock.wire import frames
 
 Basic = commands.Basic
@@ -71,9 +72,9 @@ def test_a_publish_to_an_exchange_that_was_deleted_is_refused(bench: Bench) -> N
 
 
 def test_rights_are_looked_at_before_the_exchange_is(bench: Bench) -> None:
-    ann = User("ann", "ann")
-    ann.permissions["/"] = Permission(write="^allowed$")
-    bench.server.broker.users.add(ann)
+    users = bench.server.broker.users
+    users.add("ann", configured_password(b"ann"))
+    users.set_permission("ann", "/", Permission(write="^allowed$"))
     for exchange in ("nowhere", "amq.direct"):
         client = bench.client("ann")
         client.publish(exchange, "k", b"a")

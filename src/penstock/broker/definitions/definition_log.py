@@ -28,46 +28,53 @@ class DefinitionLog:
         self._recorded = 0
         self._durable = 0
 
-    def vhost_declared(self, name: str, vhost_id: str) -> None:
-        self._record(definitions.vhost_declared(name, vhost_id))
+    def vhost_declared(self, name: str, vhost_id: str, about: Json) -> None:
+        self.record(definitions.vhost_declared(name, vhost_id, about))
+
+    def vhost_deleted(self, name: str, vhost_id: str) -> None:
+        self.record(definitions.vhost_deleted(name, vhost_id))
+
+    def vhost_limits_set(self, name: str, limits: dict[str, int]) -> None:
+        self.record(definitions.vhost_limits_set(name, limits))
 
     def exchange_declared(self, vhost: str, exchange: Exchange) -> None:
-        self._record(definitions.exchange_declared(vhost, exchange_definition(exchange)))
+        self.record(definitions.exchange_declared(vhost, exchange_definition(exchange)))
 
     def exchange_deleted(self, vhost: str, name: str) -> None:
-        self._record(definitions.exchange_deleted(vhost, name))
+        self.record(definitions.exchange_deleted(vhost, name))
 
     def queue_declared(self, vhost: str, queue: Queue) -> None:
-        self._record(definitions.queue_declared(vhost, queue_definition(queue)))
+        self.record(definitions.queue_declared(vhost, queue_definition(queue)))
 
     def queue_deleted(self, vhost: str, name: str) -> None:
-        self._record(definitions.queue_deleted(vhost, name))
+        self.record(definitions.queue_deleted(vhost, name))
 
     def bound(self, vhost: str, binding: Binding) -> None:
-        self._record(definitions.bound(vhost, binding))
+        self.record(definitions.bound(vhost, binding))
 
     def unbound(self, vhost: str, binding: Binding) -> None:
-        self._record(definitions.unbound(vhost, binding))
+        self.record(definitions.unbound(vhost, binding))
 
     def policy_set(self, vhost: str, policy: Policy, is_operator: bool) -> None:
-        self._record(policy_records.policy_set(vhost, policy, is_operator))
+        self.record(policy_records.policy_set(vhost, policy, is_operator))
 
     def policy_cleared(self, vhost: str, name: str, is_operator: bool) -> None:
-        self._record(policy_records.policy_cleared(vhost, name, is_operator))
+        self.record(policy_records.policy_cleared(vhost, name, is_operator))
 
     def parameter_set(self, vhost: str, component: str, name: str, value: Any) -> None:
-        self._record(policy_records.parameter_set(vhost, component, name, value))
+        self.record(policy_records.parameter_set(vhost, component, name, value))
 
     def parameter_cleared(self, vhost: str, component: str, name: str) -> None:
-        self._record(policy_records.parameter_cleared(vhost, component, name))
+        self.record(policy_records.parameter_cleared(vhost, component, name))
 
     def global_parameter_set(self, name: str, value: Any) -> None:
-        self._record(definitions.global_parameter_set(name, value))
+        self.record(definitions.global_parameter_set(name, value))
 
     def global_parameter_cleared(self, name: str) -> None:
-        self._record(definitions.global_parameter_cleared(name))
+        self.record(definitions.global_parameter_cleared(name))
 
-    def _record(self, change: Json) -> None:
+    def record(self, change: Json) -> None:
+        """Write a change down, in the open batch of the journal."""
         self._journal.define(encode_change(change))
         self._recorded += 1
         # A change is written soon, even when no answer waits for it.

@@ -1,4 +1,4 @@
-"""What lasts of a broker's topology: durable vhosts, exchanges, queues, and the bindings between durable things.
+"""What lasts of a broker: vhosts, durable exchanges and queues, bindings between these; users and what they may do.
 
 It is written in two forms, both JSON: whole, at each checkpoint, and change by change in between. A start takes the
 whole one and applies the changes that came after it. The whole one is written in pieces, over several turns, and may
@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.broker.access.access_limits import VHOST_LIMITS, read_limits
+from penstock.broker.access.access_records import APPLY_ACCESS, AccessRecords
 from penstock.broker.definitions.field_json import table_from_json, table_to_json
 from penstock.broker.definitions.policy_records import APPLY_POLICY, PolicyRecords
 from penstock.fields import Table
@@ -36,6 +38,14 @@ Section = tuple[str, Iterable[Json]]
 
 class BadDefinitions(Exception):
     """These are not definitions that this version understands."""
+
+
+class NoSuchVHost(BadDefinitions):
+    """The change is of a vhost that is not there: it was deleted while the whole was written, or a change is lost."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a change in vhost {name!r}, which is not there")
+        self.name = name
 
 
 @dataclass(slots=True)
@@ -65,6 +75,10 @@ class VHostDefinitions:
     queues: dict[str, QueueDefinition] = field(default_factory=dict)
     bindings: dict[BindingKey, Binding] = field(default_factory=dict)
     rules: PolicyRecords = field(default_factory=PolicyRecords)
+    limits: dict[str, int] = field(default_factory=dict)
+    # What people say about it.
+    description: str = ""
+    tags: tuple[str, ...] = ()
     _by_end: dict[Destination, dict[BindingKey, None]] = field(default_factory=dict)
 
     def bind(self, binding: Binding) -> None:
@@ -92,6 +106,15 @@ class Definitions:
     def __init__(self) -> None:
         self.vhosts: dict[str, VHostDefinitions] = {}
         self.global_parameters: dict[str, Any] = {}
+        self.deleted_vhosts: set[str] = set()
+        self.access = AccessRecords()
+
+    def vhost_of(self, change: Json) -> VHostDefinitions:
+        """Return the vhost that a change is in; raises NoSuchVHost."""
+        name = _name(change["vhost"])
+        if name not in self.vhosts:
+            raise NoSuchVHost(name)
+        return self.vhosts[name]
 
     def apply(self, text: bytes) -> None:
         """Apply one change; raises BadDefinitions, and then has changed nothing."""
@@ -100,12 +123,16 @@ class Definitions:
         change = _parse(text)
         try:
             kind = change["kind"]
-            if kind in APPLY_POLICY:
-                APPLY_POLICY[kind](self.vhosts[change["vhost"]].rules, change)
+            if kind in APPLY_ACCESS:
+                APPLY_ACCESS[kind](self.access, change)
+            elif kind in APPLY_POLICY:
+                APPLY_POLICY[kind](self.vhost_of(change).rules, change)
             else:
                 APPLY[kind](self, change)
         except (KeyError, TypeError, ValueError) as error:
-            raise BadDefinitions(f"a change that is not understood: {text[:200]!r}") from error
+            # Changes of users have hashes of passwords in them; this text goes to the log.
+            shown = b"a user" if b"password_hash" in text else text[:200]
+            raise BadDefinitions(f"a change that is not understood: {shown!r}") from error
 
     def load(self, text: bytes) -> None:
         """Take what `encode_all` has made. However large it is: `limits` bound what clients can declare."""
@@ -115,12 +142,15 @@ class Definitions:
                 self._load_vhost(data)
             for parameter in whole.get("global_parameters", ()):
                 _global_parameter_set(self, parameter)
+            self.access.load(whole)
         except (KeyError, TypeError, ValueError) as error:
             raise BadDefinitions("the definitions are not understood") from error
 
     def _load_vhost(self, data: Json) -> None:
         vhost = VHostDefinitions(_name(data["name"]), _id(data["id"]))
         self.vhosts[vhost.name] = vhost
+        vhost.limits = read_limits(data.get("limits", {}), VHOST_LIMITS)
+        _describe(vhost, data)
         for exchange in data["exchanges"]:
             _add_exchange(vhost, exchange)
         for queue in data["queues"]:
@@ -184,9 +214,10 @@ def vhost_whole(
     queues: Iterable[QueueDefinition],
     bindings: Iterable[Binding],
     sections: Iterable[Section] = (),
+    about: Json | None = None,
 ) -> Iterator[str]:
     """One vhost as pieces of JSON, one for each thing in it; what it is made of is looked at piece by piece."""
-    yield json.dumps({"name": name, "id": vhost_id}, separators=(",", ":"))[:-1]
+    yield json.dumps({"name": name, "id": vhost_id, **(about or {})}, separators=(",", ":"))[:-1]
     yield from _listed("exchanges", map(exchange_json, exchanges))
     yield from _listed("queues", map(queue_json, queues))
     yield from _listed("bindings", map(binding_json, bindings))
@@ -236,8 +267,16 @@ def binding_json(binding: Binding) -> Json:
     }
 
 
-def vhost_declared(name: str, vhost_id: str) -> Json:
-    return {"kind": "vhost", "name": name, "id": vhost_id}
+def vhost_declared(name: str, vhost_id: str, about: Json | None = None) -> Json:
+    return {"kind": "vhost", "name": name, "id": vhost_id, **(about or {})}
+
+
+def vhost_deleted(name: str, vhost_id: str) -> Json:
+    return {"kind": "vhost deleted", "name": name, "id": vhost_id}
+
+
+def vhost_limits_set(name: str, limits: dict[str, int]) -> Json:
+    return {"kind": "vhost limits", "vhost": name, "limits": limits}
 
 
 def exchange_declared(vhost: str, exchange: ExchangeDefinition) -> Json:
@@ -280,10 +319,30 @@ def _vhost_declared(definitions: Definitions, change: Json) -> None:
     known = definitions.vhosts.get(name)
     if known is None or known.vhost_id != vhost_id:
         definitions.vhosts[name] = VHostDefinitions(name, vhost_id)
+    _describe(definitions.vhosts[name], change)
+
+
+def _describe(vhost: VHostDefinitions, data: Json) -> None:
+    vhost.description = _name(data.get("description", ""))
+    vhost.tags = tuple([_name(tag) for tag in data.get("tags", ())])
+
+
+def _vhost_deleted(definitions: Definitions, change: Json) -> None:
+    name, vhost_id = _name(change["name"]), _id(change["id"])
+    definitions.deleted_vhosts.add(name)
+    known = definitions.vhosts.get(name)
+    if known is not None and known.vhost_id == vhost_id:
+        del definitions.vhosts[name]
+    if known is None or known.vhost_id == vhost_id:
+        definitions.access.delete_vhost(name)
+
+
+def _vhost_limits(definitions: Definitions, change: Json) -> None:
+    definitions.vhost_of(change).limits = read_limits(change["limits"], VHOST_LIMITS)
 
 
 def _exchange_declared(definitions: Definitions, change: Json) -> None:
-    _add_exchange(definitions.vhosts[change["vhost"]], change)
+    _add_exchange(definitions.vhost_of(change), change)
 
 
 def _add_exchange(vhost: VHostDefinitions, data: Json) -> None:
@@ -298,14 +357,14 @@ def _add_exchange(vhost: VHostDefinitions, data: Json) -> None:
 
 
 def _exchange_deleted(definitions: Definitions, change: Json) -> None:
-    vhost = definitions.vhosts[change["vhost"]]
+    vhost = definitions.vhost_of(change)
     name = _name(change["name"])
     vhost.exchanges.pop(name, None)
     vhost.remove_bindings_of((EXCHANGE, name))
 
 
 def _queue_declared(definitions: Definitions, change: Json) -> None:
-    _add_queue(definitions.vhosts[change["vhost"]], change)
+    _add_queue(definitions.vhost_of(change), change)
 
 
 def _add_queue(vhost: VHostDefinitions, data: Json) -> None:
@@ -320,18 +379,18 @@ def _add_queue(vhost: VHostDefinitions, data: Json) -> None:
 
 
 def _queue_deleted(definitions: Definitions, change: Json) -> None:
-    vhost = definitions.vhosts[change["vhost"]]
+    vhost = definitions.vhost_of(change)
     name = _name(change["name"])
     vhost.queues.pop(name, None)
     vhost.remove_bindings_of((QUEUE, name))
 
 
 def _bound(definitions: Definitions, change: Json) -> None:
-    definitions.vhosts[change["vhost"]].bind(_binding(change))
+    definitions.vhost_of(change).bind(_binding(change))
 
 
 def _unbound(definitions: Definitions, change: Json) -> None:
-    definitions.vhosts[change["vhost"]].unbind(_binding(change).key)
+    definitions.vhost_of(change).unbind(_binding(change).key)
 
 
 def _global_parameter_set(definitions: Definitions, change: Json) -> None:
@@ -369,6 +428,8 @@ def _flag(value: object) -> bool:
 
 APPLY: Final[dict[str, Callable[[Definitions, Json], None]]] = {
     "vhost": _vhost_declared,
+    "vhost deleted": _vhost_deleted,
+    "vhost limits": _vhost_limits,
     "exchange": _exchange_declared,
     "exchange deleted": _exchange_deleted,
     "queue": _queue_declared,

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.broker.definitions.definition_log import exchange_definition, queue_definition
-from penstock.broker.definitions.definitions import BadDefinitions, Definitions, VHostDefinitions, vhost_whole
+from penstock.broker.definitions.definitions import (
+    BadDefinitions,
+    Definitions,
+    NoSuchVHost,
+    VHostDefinitions,
+    vhost_whole,
+)
 from penstock.broker.vhost.vhost import EVENT_EXCHANGE, VHost
 from penstock.errors import AmqpError, StartupError
 from penstock.routing.bindings import QUEUE
@@ -26,17 +32,26 @@ def read_definitions(whole: bytes, changes: list[bytes], report: list[str]) -> D
                 f"the definitions in the data folder cannot be read: {error}. Nothing was changed. Was it written by a"
                 " newer penstock? Start that one, or another data folder with --data-dir."
             ) from error
+    lost: list[NoSuchVHost] = []
     for change in changes:
         try:
             definitions.apply(change)
+        except NoSuchVHost as error:
+            lost.append(error)
         except BadDefinitions as error:
             report.append(f"a change of the definitions was passed over: {error}")
+    # A vhost that was deleted while the whole was written is not in it, and the changes before its deletion are here.
+    for each in lost:
+        if each.name not in definitions.deleted_vhosts:
+            report.append(f"a change of the definitions was passed over: {each}")
     return definitions
 
 
 def restore_vhost(vhost: VHost, wanted: VHostDefinitions) -> None:
     """Make what the definitions name, in a vhost that has nothing yet. Limits on what clients declare do not apply."""
     vhost.is_restoring = True
+    vhost.limits = wanted.limits
+    vhost.description, vhost.tags = wanted.description, wanted.tags
     try:
         vhost.policies.restore(wanted.rules)
         for exchange in wanted.exchanges.values():
@@ -66,4 +81,5 @@ def whole_vhost(vhost: VHost) -> Iterator[str]:
         if exchange.durable and exchange.name not in PREDECLARED_NAMES
     )
     queues = (queue_definition(queue) for queue in vhost.all_queues() if queue.durable)
-    return vhost_whole(vhost.name, vhost.vhost_id, exchanges, queues, vhost.bindings(), vhost.policies.sections())
+    sections = vhost.policies.sections()
+    return vhost_whole(vhost.name, vhost.vhost_id, exchanges, queues, vhost.bindings(), sections, vhost.about())

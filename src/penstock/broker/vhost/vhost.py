@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue, Recovery
 from penstock.backing.nothing_yet import NOTHING_YET
+from penstock.broker.access.access_limits import MAX_QUEUES, limit_of
 from penstock.broker.definitions import arguments as args
 from penstock.broker.definitions.definition_log import DefinitionLog
 from penstock.broker.definitions.definition_size import binding_bytes, definition_bytes
@@ -48,7 +49,7 @@ from penstock.queues.queue_owner import QueueOwner
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding, BindingKey, Destination
 from penstock.routing.delayed import DelayedExchange
 from penstock.routing.exchange import Exchange
-from penstock.routing.factory import DELAYED_TYPE, EXCHANGE_TYPES, make_exchange, make_predeclared
+from penstock.routing.factory import DELAYED_TYPE, EXCHANGE_TYPES, TOPIC_TYPE, make_exchange, make_predeclared
 from penstock.routing.router import Router
 from penstock.routing.topic import TopicExchange
 from penstock.wire.tables import encode_table
@@ -104,6 +105,10 @@ class VHost(QueueOwner):
         self.postgres_patterns: Sequence[str] = ()
         # Whom to tell.
         self.vanished: Vanished | None = None
+        # Set by people, see `access_limits`; and what they say about it.
+        self.limits: dict[str, int] = {}
+        self.description = ""
+        self.tags: tuple[str, ...] = ()
         # Exclusive queues by the connection that owns them.
         self._exclusive: dict[object, dict[str, Queue]] = {}
 
@@ -119,6 +124,11 @@ class VHost(QueueOwner):
         """Raise unless clients can publish to the exchange."""
         if self.exchange(exchange_name).internal:
             raise access_refused(f"cannot publish to internal exchange '{exchange_name}' in vhost '{self.name}'")
+
+    def is_topic(self, exchange_name: str) -> bool:
+        """Return whether rights to single routing keys are asked for at the exchange, as at those of type topic."""
+        exchange = self.exchanges.get(exchange_name)
+        return exchange is not None and exchange.type_name == TOPIC_TYPE
 
     def route_now(self, exchange_name: str, routing_keys: list[str], headers: Table | None) -> list[Queue]:
         """Return the queues for a message that does not have to wait any more; none when the exchange is gone."""
@@ -239,6 +249,7 @@ class VHost(QueueOwner):
         args.check_quorum_properties(arguments, durable, auto_delete, owner is not None, described)
         # An exclusive queue goes with its connection: it does not count as durable, whatever the client says.
         durable = durable and owner is None
+        self._check_queue_limit(name)
         if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
             raise precondition_failed(f"vhost '{self.name}' has its {limits.QUEUES_PER_VHOST_MAX} queues already")
         self._check_room(described, arguments, definition_bytes(arguments, name))
@@ -249,6 +260,13 @@ class VHost(QueueOwner):
         if durable and self.log is not None:
             self.log.queue_declared(self.name, queue)
         return queue
+
+    def _check_queue_limit(self, name: str) -> None:
+        limit = limit_of(self.limits, MAX_QUEUES)
+        if 0 <= limit <= len(self.queues):
+            raise precondition_failed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({limit}) is reached"
+            )
 
     def _open_queue(
         self,
@@ -613,6 +631,33 @@ class VHost(QueueOwner):
     def all_queues(self) -> list[Queue]:
         """With the companions."""
         return [*self.queues.values(), *self.companions.queues.values()]
+
+    def about(self) -> dict[str, Any]:
+        """What lasts of it besides what is declared in it."""
+        about: dict[str, Any] = {}
+        if self.limits:
+            about["limits"] = self.limits
+        if self.description:
+            about["description"] = self.description
+        if self.tags:
+            about["tags"] = list(self.tags)
+        return about
+
+    def set_limits(self, limits: dict[str, int]) -> None:
+        self.limits = limits
+        if self.log is not None:
+            self.log.vhost_limits_set(self.name, limits)
+
+    def delete(self) -> None:
+        """Delete all queues with their messages. The vhost is not used any more after that."""
+        for queue in list(self.queues.values()):
+            if not queue.deleted:
+                self._remove_queue(queue)
+        for companion in list(self.companions.queues.values()):
+            self._drop_queue(companion)
+        self._exclusive.clear()
+        self._forget_routes()
+        self._backings.stop()
 
     def stop(self) -> None:
         """Leave what lasts for the next start."""

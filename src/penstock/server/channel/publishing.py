@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.access.permission import WRITE
 from penstock.broker.features.held_messages import delays_of, hold_run
-from penstock.broker.users import WRITE
 from penstock.broker.vhost import direct_reply
 from penstock.errors import not_implemented, precondition_failed
 from penstock.message import ConfirmToken, Entry, Envelope, Incoming, wire_address
@@ -122,8 +122,10 @@ class PublishRoute:
     def _check(self) -> None:
         """The exchange must be there, and this user must be allowed to publish to it."""
         connection = self.channel.connection
-        connection.user.require(WRITE, "exchange", self.exchange, connection.vhost.name)
+        connection.rights.require(WRITE, "exchange", self.exchange)
         connection.vhost.check_publish(self.exchange)
+        if connection.vhost.is_topic(self.exchange):
+            connection.rights.require_topic(WRITE, self.exchange, self.routing_key)
 
     def prepare(self, properties: bytes) -> Prepared:
         """Envelope and targets for messages with these properties; remembered while nothing changes."""
@@ -161,6 +163,9 @@ class PublishRoute:
             return Prepared(properties, content.envelope, [], self.routing_key, -1)
         if content.cc or content.bcc:
             keys = [self.routing_key, *content.cc, *content.bcc]
+            if vhost.is_topic(self.exchange):
+                for key in keys:
+                    self.channel.connection.rights.require_topic(WRITE, self.exchange, key)
             queues = self._routed(keys, content)
         elif self._version == version and self._queues is not None:
             queues = self._queues
@@ -182,8 +187,9 @@ class PublishRoute:
         return queues
 
     def _check_user_id(self, content: ContentInfo) -> None:
-        name = self.channel.connection.user.name
-        if content.user_id is not None and content.user_id != name:
+        connection = self.channel.connection
+        name = connection.user.name
+        if content.user_id is not None and not connection.rights.may_publish_as(content.user_id):
             raise precondition_failed(
                 f"user_id property set to '{content.user_id}' but authenticated user was '{name}'"
             )

@@ -13,6 +13,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.access.access_limits import MAX_CHANNELS, MAX_CONNECTIONS, limit_of
+from penstock.broker.access.user import User
+from penstock.broker.vhost.vhost import VHost
 from penstock.clock import Clock
 from penstock.errors import not_allowed
 from penstock.server.descriptors import DescriptorBudget
@@ -31,6 +34,9 @@ class Admission:
         self._handshakes: dict[str, dict[Connection, float]] = {}
         self._handshake_count = 0
         self._opened_count = 0
+        # Open connections by the name of their user, and of their vhost.
+        self._of_user: dict[str, set[Connection]] = {}
+        self._of_vhost: dict[str, set[Connection]] = {}
         # What was logged last, and how often it has happened since: a flood must not fill the log.
         self._said_s: dict[str, float] = {}
         self._unsaid = 0
@@ -80,11 +86,51 @@ class Admission:
             raise not_allowed(f"connection refused: node connection limit ({self._budget.connections}) is reached")
         self.handshake_over(connection)
         self._opened_count += 1
+        self._of_user.setdefault(connection.user.name, set()).add(connection)
+        self._of_vhost.setdefault(connection.vhost.name, set()).add(connection)
 
     def closed(self, connection: Connection) -> None:
         self.handshake_over(connection)
         if connection.opened:
             self._opened_count -= 1
+            for known, name in ((self._of_user, connection.user.name), (self._of_vhost, connection.vhost.name)):
+                alike = known.get(name)
+                if alike is not None:
+                    alike.discard(connection)
+                    if not alike:
+                        del known[name]
+
+    def of_user(self, name: str) -> list[Connection]:
+        """Return the open connections of a user."""
+        return list(self._of_user.get(name, ()))
+
+    def of_vhost(self, name: str) -> list[Connection]:
+        return list(self._of_vhost.get(name, ()))
+
+    def check_limits(self, user: User, vhost: VHost) -> None:
+        """Raise NOT_ALLOWED when the vhost or the user has as many connections as it may have."""
+        limit = limit_of(vhost.limits, MAX_CONNECTIONS)
+        if 0 <= limit <= len(self._of_vhost.get(vhost.name, ())):
+            raise not_allowed(
+                f"access to vhost '{vhost.name}' refused for user '{user.name}': connection limit ({limit}) is reached"
+            )
+        limit = limit_of(user.limits, MAX_CONNECTIONS)
+        if 0 <= limit <= len(self._of_user.get(user.name, ())):
+            raise not_allowed(f"Connection refused for user '{user.name}': user connection limit ({limit}) is reached")
+
+    def check_channels(self, user: User) -> None:
+        """Raise NOT_ALLOWED when the user has as many channels as it may have, over all connections."""
+        limit = limit_of(user.limits, MAX_CHANNELS)
+        if limit < 0:
+            return
+        count = 0
+        for connection in self._of_user.get(user.name, ()):
+            count += len(connection.channels)
+        if count >= limit:
+            raise not_allowed(
+                f"number of channels opened for user '{user.name}' has reached the maximum allowed user limit of"
+                f" ({limit})"
+            )
 
     def _say(self, text: str) -> None:
         """Log a line, each at most once in a while."""

@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock import limits
+from penstock.broker.access.rights import Rights
+from penstock.broker.access.user import User
 from penstock.broker.audit.event import ACCESS_REFUSED, CONNECTION_CLOSED
-from penstock.broker.users import User
 from penstock.broker.vhost.vhost import VHost
 from penstock.call_all import call_all
 from penstock.disk.files import is_temporary
@@ -51,6 +52,7 @@ class Connection(asyncio.Protocol):
     # Set by the handshake before the first channel can be opened.
     user: User
     vhost: VHost
+    rights: Rights
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -461,6 +463,11 @@ class Connection(asyncio.Protocol):
         log.exception("internal error on connection %s", self.peer)
         self.server.internal_errors += 1
         self.close_with(internal_error("internal error"), 0)
+
+    def rights_changed(self) -> None:
+        """What the user may do has changed: ask again, also for what is published on known routes."""
+        self.rights.forget()
+        self._reader.forget_routes()
 
     # --- the end --------------------------------------------------------------------------------------
 

@@ -149,6 +149,9 @@ def open_channel(connection: Connection, kind: int, number: int, data: bytes, st
         raise not_allowed(
             f"number of channels opened ({count}) has reached the negotiated channel_max ({connection.channels_max})"
         )
+    user = connection.broker.users.get(connection.user.name)
+    if user is not None and user.limits:
+        connection.server.admission.check_channels(user)
     connection.channels[number] = Channel(connection, number)
     connection.send(number, methods.ChannelOpenOk())
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import penstock
 from penstock import limits
+from penstock.broker.access.rights import Rights
+from penstock.broker.access.user import User
 from penstock.broker.audit.event import CONNECTION_CREATED, LOGIN_FAILED, LOGIN_SUCCEEDED
-from penstock.broker.users import User
 from penstock.errors import AmqpError, channel_error, command_invalid, not_allowed
 from penstock.fields import Table
 from penstock.server.connection import auth
@@ -64,6 +65,7 @@ class Handshake:
         self._user: User | None = None
         self._waiting: asyncio.TimerHandle | None = None
         self._due_s = 0.0
+        self._is_closed = False
 
     def peer_of(self, transport: asyncio.Transport) -> tuple[str, bool]:
         """Return address of the peer for the log, and whether it is on this machine."""
@@ -99,6 +101,7 @@ class Handshake:
 
     def close(self) -> None:
         self.stop()
+        self._is_closed = True
         del self._connection
 
     def _too_late(self) -> None:
@@ -176,12 +179,18 @@ class Handshake:
             self._waiting = loop.call_later(step_s, self._wait_for_turn, mechanism, name, password)
 
     def _look(self, mechanism: str, name: str, password: bytes) -> None:
-        """Let a user in, or not."""
+        """Have the password checked, and let the user in or not."""
+        self._expected = LOGIN
+        self._connection.server.password_checks.check(name, password, lambda user: self._checked(mechanism, name, user))
+
+    def _checked(self, mechanism: str, name: str, user: User | None) -> None:
+        if self._is_closed or self._expected != LOGIN:
+            # The client has gone, or its time was over, while its password was checked.
+            return
         connection = self._connection
-        user = connection.broker.users.authenticate(name, password)
         reason = "wrong user or password"
-        if user is not None and user.loopback_only and not connection.peer_is_loopback:
-            reason = f"user '{user.name}' can only connect via localhost"
+        if user is not None and not connection.peer_is_loopback and name in connection.broker.config.loopback_users:
+            reason = f"user {name!a} can only connect via localhost"
             user = None
         if user is None:
             self._refuse(mechanism, name, reason)
@@ -226,20 +235,39 @@ class Handshake:
         vhost = connection.broker.vhosts.get(name)
         if vhost is None:
             raise not_allowed(f"vhost {name} not found")
-        if not user.may_enter(name):
+        # As the user is by now: it may have changed since the login.
+        users = connection.broker.users
+        user = users.get(user.name)
+        if user is None:
+            raise not_allowed("the user was deleted")
+        connection.server.admission.check_limits(user, vhost)
+        if users.permission(user.name, name) is None:
             raise not_allowed(f"access to vhost '{name}' refused for user '{user.name}'")
-        connection.server.admission.open(connection)
         connection.user = user
         connection.vhost = vhost
+        connection.rights = Rights(users, user.name, name)
+        connection.server.admission.open(connection)
         connection.opened = True
         note(connection, CONNECTION_CREATED, client=client_name(connection))
         self.stop()
         connection.send(0, methods.ConnectionOpenOk())
 
     def update_secret(self, method: methods.ConnectionUpdateSecret) -> None:
-        """Passwords do not expire here, so a new one is only noted."""
-        log.info("connection %s updated its secret: %s", self._connection.peer, ascii(method.reason)[:200])
-        self._connection.send(0, methods.ConnectionUpdateSecretOk())
+        """Check the secret that the client will log in with from now on; a wrong one ends the connection."""
+        connection = self._connection
+        log.info("connection %s updates its secret: %s", connection.peer, ascii(method.reason)[:200])
+        connection.server.password_checks.check(connection.user.name, method.new_secret, self._secret_checked)
+
+    def _secret_checked(self, user: User | None) -> None:
+        if self._is_closed or self._connection.closing:
+            return
+        connection = self._connection
+        if user is not None:
+            connection.send(0, methods.ConnectionUpdateSecretOk())
+            return
+        connection.server.login_guard.refused(connection.address, connection.user.name)
+        error = not_allowed("New secret was refused by one of the backends")
+        connection.close_with(error, methods.ConnectionUpdateSecret.INDEX)
 
 
 def client_name(connection: Connection) -> str:

@@ -20,6 +20,7 @@ from penstock.history.endpoint import HistoryEndpoint
 from penstock.history.folder_log import FolderLog
 from penstock.history.log import Log
 from penstock.server.connection.login_guard import LoginGuard
+from penstock.server.connection.password_checks import PasswordChecks
 from penstock.server.http.http_answers import BrokerAnswers
 
 if TYPE_CHECKING:
@@ -35,12 +36,14 @@ _STARTED_S: Final = 0.01
 class HttpListener:
     """Listens for HTTP while the broker runs."""
 
-    def __init__(self, config: Config, broker: Broker, guard: LoginGuard, connections_max: int) -> None:
+    def __init__(
+        self, config: Config, broker: Broker, guard: LoginGuard, checks: PasswordChecks, connections_max: int
+    ) -> None:
         assert config.http_port is not None
         self._host = config.http_host or config.host
         self._wanted_port = config.http_port
         self._connections_max = connections_max
-        answers = BrokerAnswers(broker, guard)
+        answers = BrokerAnswers(broker, guard, checks)
         self._endpoint = HistoryEndpoint(
             _log_factory(config.data_dir),
             answers.access,

@@ -17,6 +17,7 @@ from penstock.history.endpoint import Access, NoSuchQueue
 from penstock.history.indexing import parse_queue_label
 from penstock.server.connection.admission import address_key
 from penstock.server.connection.login_guard import LOOK_AGAIN_S, LoginGuard
+from penstock.server.connection.password_checks import PasswordChecks
 from penstock.store.queue.stored_queue import Counters
 
 # Of one page: in base64 these are 4 MiB.
@@ -24,7 +25,8 @@ PAGE_BYTES_MAX: Final = 3 * 1024 * 1024
 
 
 class BrokerAnswers:
-    def __init__(self, broker: Broker, guard: LoginGuard) -> None:
+    def __init__(self, broker: Broker, guard: LoginGuard, checks: PasswordChecks) -> None:
+        self._checks = checks
         self._broker = broker
         self._guard = guard
 
@@ -32,13 +34,14 @@ class BrokerAnswers:
         """Check a login. History shows everything, so it is for users who may do everything."""
         address = address_key(peer)
         await self._wait_for_turn(address, name)
-        user = self._broker.users.authenticate(name, password)
-        if user is None or (user.loopback_only and not is_loopback(peer)):
+        users = self._broker.users
+        user = await self._checks.check_soon(name, password)
+        if user is None or (name in self._broker.config.loopback_users and not is_loopback(peer)):
             self._guard.refused(address, name)
             return Access.UNKNOWN
         self._guard.succeeded(address, name)
         for vhost in self._broker.vhosts:
-            permission = user.permissions.get(vhost)
+            permission = users.permission(name, vhost)
             if permission is None or not permission.allows_everything():
                 return Access.FORBIDDEN
         return Access.GRANTED

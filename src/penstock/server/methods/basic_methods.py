@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import limits
+from penstock.broker.access.permission import READ
 from penstock.broker.definitions.postgres_arguments import is_in_postgres
-from penstock.broker.users import READ
 from penstock.broker.vhost import direct_reply
 from penstock.errors import AmqpError, internal_error, not_allowed, not_implemented, precondition_failed
 from penstock.fields import TYPE_NAMES, Table
@@ -93,7 +93,7 @@ def _queues_of(channel: Channel, method: methods.BasicConsume) -> list[Queue]:
     elif method.queue and method.queue not in names:
         raise precondition_failed(f"queue '{method.queue}' is not one of those in {MULTIQUEUE_ARGUMENT}")
     for name in names:
-        connection.user.require(READ, "queue", name, connection.vhost.name)
+        connection.rights.require(READ, "queue", name)
     return [connection.vhost.queue(name, connection) for name in names]
 
 
@@ -146,7 +146,7 @@ def basic_cancel(channel: Channel, method: methods.BasicCancel) -> None:
 def basic_get(channel: Channel, method: methods.BasicGet) -> None:
     connection = channel.connection
     name = queue_name(channel, method.queue)
-    connection.user.require(READ, "queue", name, connection.vhost.name)
+    connection.rights.require(READ, "queue", name)
     queue = connection.vhost.queue(name, connection)
     queue.offer()
     _get(channel, method, queue)

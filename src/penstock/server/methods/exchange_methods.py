@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.broker.access.permission import CONFIGURE, READ, WRITE
 from penstock.broker.audit.event import BINDING_CREATED, BINDING_DELETED, EXCHANGE_CREATED, EXCHANGE_DELETED
 from penstock.broker.definitions.names import default_exchange_refusal, without_line_breaks
-from penstock.broker.users import CONFIGURE, READ, WRITE
 from penstock.server.channel.channel import Channel
 from penstock.server.connection.acts import note
 from penstock.wire import methods
@@ -23,7 +23,7 @@ def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
         lasting = False
     else:
         connection.vhost.check_exchange_name(name)
-        connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
+        connection.rights.require(CONFIGURE, "exchange", name)
         is_new = name not in connection.vhost.exchanges
         if is_new:
             _check_alternate_rights(channel, name, method)
@@ -42,15 +42,15 @@ def _check_alternate_rights(channel: Channel, name: str, method: methods.Exchang
     if field is not None and isinstance(field[1], bytes):
         connection = channel.connection
         alternate = field[1].decode("utf-8", "replace")
-        connection.user.require(READ, "exchange", name, connection.vhost.name)
-        connection.user.require(WRITE, "exchange", alternate, connection.vhost.name)
+        connection.rights.require(READ, "exchange", name)
+        connection.rights.require(WRITE, "exchange", alternate)
 
 
 def exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
     connection = channel.connection
     name = without_line_breaks(method.exchange)
     connection.vhost.check_exchange_deletable(name)
-    connection.user.require(CONFIGURE, "exchange", name, connection.vhost.name)
+    connection.rights.require(CONFIGURE, "exchange", name)
     is_there = name in connection.vhost.exchanges
     connection.vhost.delete_exchange(name, method.if_unused)
     if is_there:
@@ -58,16 +58,18 @@ def exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
     channel.answer(methods.ExchangeDeleteOk(), method.no_wait)
 
 
-def _check_binding(channel: Channel, source: str, destination: str) -> None:
+def _check_binding(channel: Channel, method: methods.ExchangeBind | methods.ExchangeUnbind) -> None:
     connection = channel.connection
-    connection.user.require(WRITE, "exchange", destination, connection.vhost.name)
-    connection.user.require(READ, "exchange", source, connection.vhost.name)
-    if source == "" or destination == "":
+    connection.rights.require(WRITE, "exchange", method.destination)
+    if method.source == "" or method.destination == "":
         raise default_exchange_refusal()
+    connection.rights.require(READ, "exchange", method.source)
+    if connection.vhost.is_topic(method.source):
+        connection.rights.require_topic(READ, method.source, method.routing_key)
 
 
 def exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
-    _check_binding(channel, method.source, method.destination)
+    _check_binding(channel, method)
     connection = channel.connection
     connection.vhost.bind_exchange(method.source, method.destination, method.routing_key, method.arguments)
     note(
@@ -80,7 +82,7 @@ def exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
 
 
 def exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
-    _check_binding(channel, method.source, method.destination)
+    _check_binding(channel, method)
     connection = channel.connection
     connection.vhost.unbind_exchange(method.source, method.destination, method.routing_key, method.arguments)
     note(

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from penstock.broker.access.permission import CONFIGURE, READ, WRITE
 from penstock.broker.audit.event import BINDING_CREATED, BINDING_DELETED, QUEUE_CREATED, QUEUE_DELETED, QUEUE_PURGED
 from penstock.broker.definitions.arguments import queue_notes
 from penstock.broker.definitions.names import default_exchange_refusal, without_line_breaks
-from penstock.broker.users import CONFIGURE, READ, WRITE
 from penstock.broker.vhost import direct_reply
 from penstock.errors import not_found
 from penstock.queues.queue import Queue
@@ -75,13 +75,16 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
     owner = connection if method.exclusive else None
     if name == "":
         name = vhost.new_queue_name()
-        connection.user.require(CONFIGURE, "queue", name, vhost.name)
+        connection.rights.require(CONFIGURE, "queue", name)
+        _check_dead_letter_rights(channel, name, method)
         queue = vhost.declare_server_named_queue(name, method.durable, method.auto_delete, owner, method.arguments)
         is_new = True
     else:
         vhost.check_queue_name(name)
-        connection.user.require(CONFIGURE, "queue", name, vhost.name)
+        connection.rights.require(CONFIGURE, "queue", name)
         is_new = name not in vhost.queues
+        if is_new:
+            _check_dead_letter_rights(channel, name, method)
         queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
     if is_new:
         note(
@@ -96,11 +99,20 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
     return queue
 
 
+def _check_dead_letter_rights(channel: Channel, name: str, method: methods.QueueDeclare) -> None:
+    """Check that the user may read from this queue and write to its dead letter exchange."""
+    field = method.arguments.get("x-dead-letter-exchange")
+    if field is not None and isinstance(field[1], bytes):
+        rights = channel.connection.rights
+        rights.require(READ, "queue", name)
+        rights.require(WRITE, "exchange", field[1].decode("utf-8", "replace"))
+
+
 def queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     connection = channel.connection
     vhost = connection.vhost
     name = queue_name(channel, method.queue)
-    connection.user.require(CONFIGURE, "queue", name, vhost.name)
+    connection.rights.require(CONFIGURE, "queue", name)
     found = vhost.queues.get(name)
     if found is not None:
         # Not theirs to delete: refused before anything is asked.
@@ -132,7 +144,7 @@ def _delete(channel: Channel, method: methods.QueueDelete, name: str) -> None:
 def queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     connection = channel.connection
     name = queue_name(channel, method.queue)
-    connection.user.require(READ, "queue", name, connection.vhost.name)
+    connection.rights.require(READ, "queue", name)
     queue = connection.vhost.queue(name, connection)
     queue.offer()
 
@@ -148,12 +160,15 @@ def _names_bound(channel: Channel, method: methods.QueueBind | methods.QueueUnbi
     """The names of the queue and of the key, if the client may bind there."""
     connection = channel.connection
     name = queue_name(channel, method.queue)
-    connection.user.require(WRITE, "queue", name, connection.vhost.name)
-    connection.user.require(READ, "exchange", method.exchange, connection.vhost.name)
+    connection.rights.require(WRITE, "queue", name)
     if method.exchange == "":
         raise default_exchange_refusal()
+    connection.rights.require(READ, "exchange", method.exchange)
     # An empty queue and an empty key together mean the current queue's name for both.
-    return name, name if not method.queue and not method.routing_key else method.routing_key
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    if connection.vhost.is_topic(method.exchange):
+        connection.rights.require_topic(READ, method.exchange, key)
+    return name, key
 
 
 def queue_bind(channel: Channel, method: methods.QueueBind) -> None:
