@@ -114,8 +114,8 @@ class Config:
     users: list[UserConfig] = setting(
         [UserConfig(GUEST, "guest", is_default=True)],
         "users and vhosts",
-        "A user with full permissions, made at each start; may be repeated. Replaces guest:guest. A user named guest may"
-        " only connect from this machine.",
+        "A user with full permissions, made at each start; may be repeated. Replaces guest:guest. A user named guest"
+        " may only connect from this machine.",
         "A broker that was just installed can be used at once, from this machine alone. The default user leaves when"
         " another administrator is made.",
         kind=USERS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 
@@ -33,14 +32,20 @@ def test_a_pattern_means_what_it_means_in_python(text: str, names: list[str]) ->
         ours = Pattern(text)
     except (re.error, BadPattern):
         return
+    if r"\B" in text:
+        # Before 3.14, Python finds no \B in an empty text; Perl does.
+        names = [name or "a" for name in names]
     assert [ours.matches(name) for name in names] == [known.search(name) is not None for name in names]
 
 
 @settings(deadline=None, max_examples=examples(1000))
 @given(st.text(r"ab()[]{}|*+?^$\.,:!<=-0129dwsbxi", max_size=30), st.text("ab01.", max_size=10))
 def test_any_text_is_a_pattern_or_is_refused(text: str, name: str) -> None:
-    with contextlib.suppress(BadPattern):
-        Pattern(text).matches(name)
+    try:
+        made = Pattern(text)
+    except BadPattern:
+        return
+    assert made.matches(name) in (True, False)
 
 
 # Each of these takes exponential or high polynomial time where an engine goes back and tries again.

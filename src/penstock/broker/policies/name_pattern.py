@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
+from penstock.broker.access.pattern import Pattern
+from penstock.broker.access.pattern_syntax import BadPattern
 from penstock.broker.operations.call_errors import BadRequest
 
 
 def check_pattern(pattern: str) -> None:
     try:
-        re.compile(pattern)
-    except re.error as error:
+        Pattern(pattern)
+    except BadPattern as error:
         raise BadRequest(f"pattern should be regular expression but is invalid: {error}") from None
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that says whether a name matches."""
-    compiled = re.compile(pattern)
-    return lambda name: compiled.search(name) is not None
+    return Pattern(pattern).matches

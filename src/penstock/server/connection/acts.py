@@ -16,7 +16,7 @@ AMQP = "amqp"
 def note(connection: Connection, name: str, /, **properties: EventValue) -> None:
     """Tell of an act in the vhost of an open connection."""
     user = connection.user
-    actor = Actor(user.name, (), connection.peer, AMQP, user.may_enter)
+    actor = Actor(user.name, (), connection.peer, AMQP, lambda vhost: False)
     connection.broker.audit.note(actor, Event(name, {"vhost": connection.vhost.name, **properties}))
 
 

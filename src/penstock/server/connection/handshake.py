@@ -157,11 +157,15 @@ class Handshake:
             return
         guard = connection.server.login_guard
         wait_s = guard.wait_s(connection.address, name)
+        if wait_s <= 0 and connection.server.password_checks.is_known(name, password):
+            self._look(method.mechanism, name, password)
+            return
+        # The next one waits behind it, also while this one is checked on another thread: guesses that come at once are
+        # as slow as others. One that would wait longer than a handshake may take is cut by the handshake's own timer.
+        guard.take_turn(connection.address, name)
         if wait_s <= 0:
             self._look(method.mechanism, name, password)
             return
-        # One that would wait longer than a handshake may take is cut by the handshake's own timer.
-        guard.take_turn(connection.address, name)
         self._expected = LOGIN
         self._due_s = connection.server.loop.time() + wait_s
         self._wait_for_turn(method.mechanism, name, password)

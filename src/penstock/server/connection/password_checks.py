@@ -31,6 +31,11 @@ class PasswordChecks:
         # By name: the user as it was when its password was right, the digest, and until when it holds.
         self._remembered: dict[str, tuple[User, bytes, float]] = {}
 
+    def is_known(self, name: str, password: bytes) -> bool:
+        """Return whether the password is right, as far as that is known without a check."""
+        user = self._users.get(name)
+        return user is not None and bool(password) and self._is_known(user, password)
+
     def check(self, name: str, password: bytes, done: Done) -> None:
         """Call `done` with the user, or with None when name or password are wrong; at once if that is known."""
         user = self._users.get(name)

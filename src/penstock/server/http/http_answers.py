@@ -33,7 +33,7 @@ class BrokerAnswers:
     async def access(self, name: str, password: bytes, peer: str) -> Access:
         """Check a login. History shows everything, so it is for users who may do everything."""
         address = address_key(peer)
-        await self._wait_for_turn(address, name)
+        await self._wait_for_turn(address, name, password)
         users = self._broker.users
         user = await self._checks.check_soon(name, password)
         if user is None or (name in self._broker.config.loopback_users and not is_loopback(peer)):
@@ -46,11 +46,11 @@ class BrokerAnswers:
                 return Access.FORBIDDEN
         return Access.GRANTED
 
-    async def _wait_for_turn(self, address: str, name: str) -> None:
+    async def _wait_for_turn(self, address: str, name: str, password: bytes) -> None:
         """Return when a login may be looked at, or when another one of this user from there has succeeded."""
         loop = asyncio.get_running_loop()
         due_s = loop.time() + self._guard.wait_s(address, name)
-        if due_s > loop.time():
+        if due_s > loop.time() or not self._checks.is_known(name, password):
             self._guard.take_turn(address, name)
         while (left_s := due_s - loop.time()) > 0 and self._guard.wait_s(address, name) > 0:
             await asyncio.sleep(min(left_s, LOOK_AGAIN_S))
