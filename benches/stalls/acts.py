@@ -22,6 +22,7 @@ from benches.stalls.client import Client, bind, declare, method, publish, short,
 SETTLE_S: Final = 1.0
 STEADY_S: Final = 20.0
 STEADY_PER_S: Final = 19_000
+SCATTERED: Final = 100_000
 MIB: Final = 1024 * 1024
 BODY: Final = b"0123456789"
 PURGE: Final = (50, 30)
@@ -114,6 +115,23 @@ def settle_all(count: int, number: tuple[int, int], arguments: bytes, left: int)
     def act(broker: Broker) -> Iterator[None]:
         consumer = delivered(broker, count)
         consumer.call((60, 30), short("t") + b"\0")
+        yield
+        consumer.send(method(number, arguments))
+        until_waiting(broker, "q", left)
+
+    return act
+
+
+def settle_scattered(number: tuple[int, int], arguments: bytes, left: int) -> Act:
+    """The same, where every second delivery was acknowledged before, by itself."""
+
+    def act(broker: Broker) -> Iterator[None]:
+        consumer = delivered(broker, 2 * SCATTERED)
+        consumer.call((60, 30), short("t") + b"\0")
+        acks = [method((60, 80), struct.pack(">QB", tag, 0)) for tag in range(1, 2 * SCATTERED, 2)]
+        for first in range(0, len(acks), 1_000):
+            consumer.send(b"".join(acks[first : first + 1_000]))
+        consumer.passive("q")
         yield
         consumer.send(method(number, arguments))
         until_waiting(broker, "q", left)
@@ -317,6 +335,16 @@ CASES: Final = (
     ),
     Case("ack-200k", "ack multiple of 200,000", settle_all(200_000, (60, 80), struct.pack(">QB", 0, 1), 0)),
     Case("recover-200k", "basic.recover of 200,000", settle_all(200_000, (60, 110), b"\x01", 200_000)),
+    Case(
+        "ack-scattered",
+        "ack multiple of 100,000 that stand between acked ones",
+        settle_scattered((60, 80), struct.pack(">QB", 0, 1), 0),
+    ),
+    Case(
+        "recover-scattered",
+        "basic.recover of those",
+        settle_scattered((60, 110), b"\x01", SCATTERED),
+    ),
     Case("purge-200k", "queue.purge of 200,000", vanish(200_000, PURGE)),
     Case("delete-200k", "queue.delete of 200,000", vanish(200_000, DELETE)),
     Case("purge-unacked", "queue.purge of 100,000 between 100,000 unacked", vanish_unacked(200_000, PURGE)),

@@ -113,6 +113,8 @@ READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 DELIVER_TURN_S: Final = 0.005
 # Deliveries that are settled together at once; of more there may be slices.
 SETTLE_AT_ONCE: Final = 512
+# Stretches of deliveries that go back at once when their time has passed: a few milliseconds, and as much for the look.
+LAPSE_AT_ONCE: Final = 2_048
 # Of those that are rejected so many at once: a dead letter costs up to 50 µs, an ack less than one.
 REJECT_AT_ONCE: Final = 64
 # One slice of a settlement of many deliveries: so many messages, or as many as take so long.

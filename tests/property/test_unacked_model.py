@@ -19,6 +19,7 @@ from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
 from penstock.server.channel.unacked import Span, Unacked, UnackedRun
 from tests.effort import DEEP, examples
+from tests.taken import all_taken, taken_through
 
 EXAMPLES, STEPS = examples(60, deep=1_500), 60 if DEEP else 30
 
@@ -80,19 +81,19 @@ class UnackedMachine(RuleBasedStateMachine):
         tag = data.draw(self.tags())
         if tag and tag not in self.model:
             with pytest.raises(ChannelException, match=f"unknown delivery tag {tag}$"):
-                self.unacked.take_through(tag)
+                taken_through(self.unacked, tag)
         else:
             covered = sorted(known for known in self.model if known <= tag or tag == 0)
-            self.settle(self.unacked.take_through(tag), covered, keep)
+            self.settle(taken_through(self.unacked, tag), covered, keep)
 
     @rule(keep=st.booleans())
     def take_all(self, keep: bool) -> None:
-        self.settle(self.unacked.take_all(), sorted(self.model), keep)
+        self.settle(all_taken(self.unacked), sorted(self.model), keep)
 
     @rule()
     def roll_back(self) -> None:
         for spans, origins in self.held:
-            self.unacked.restore(spans)
+            self.unacked.restore(spans, None)
             self.model.update(origins)
         self.held.clear()
 

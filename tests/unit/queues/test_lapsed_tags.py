@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_house import House, Inbox
+from tests.taken import all_taken, taken_through
 
 from penstock.errors import ChannelException
 from penstock.server.channel.lapsed_tags import LapsedTags
@@ -72,25 +73,32 @@ def numbers(spans: list[Span]) -> list[tuple[int, int]]:
 def test_what_is_due_lapses_and_the_rest_stays() -> None:
     channel = Deliveries(500, -1, 400, 600)
     assert channel.unacked.next_due_ms() == 400
-    assert channel.unacked.lapse(399) == []
-    assert numbers(channel.unacked.lapse(500)) == [(101, 10), (121, 10)]
+    assert channel.unacked.lapse(399, 100) == []
+    assert numbers(channel.unacked.lapse(500, 100)) == [(101, 10), (121, 10)]
     assert len(channel.unacked) == 20
     assert channel.unacked.next_due_ms() == 600
-    assert numbers(channel.unacked.lapse(10_000)) == [(131, 10)]
+    assert numbers(channel.unacked.lapse(10_000, 100)) == [(131, 10)]
     assert channel.unacked.next_due_ms() == -1
     assert len(channel.unacked) == 10
+
+
+def test_no_more_lapses_at_once_than_was_asked_for() -> None:
+    channel = Deliveries(500, -1, 400, 600, 300)
+    assert numbers(channel.unacked.lapse(500, 2)) == [(101, 10), (121, 10)]
+    assert channel.unacked.next_due_ms() == 300
+    assert numbers(channel.unacked.lapse(500, 2)) == [(141, 10)]
 
 
 def test_what_was_settled_in_time_does_not_lapse() -> None:
     channel = Deliveries(500)
     channel.unacked.take(3, 5)
     channel.unacked.take(9, 9)
-    assert numbers(channel.unacked.lapse(500)) == [(101, 2), (106, 3), (110, 1)]
+    assert numbers(channel.unacked.lapse(500, 100)) == [(101, 2), (106, 3), (110, 1)]
 
 
 def test_a_late_word_about_a_lapsed_tag_settles_nothing_once() -> None:
     channel = Deliveries(500, -1)
-    channel.unacked.lapse(500)
+    channel.unacked.lapse(500, 100)
     assert channel.unacked.take(4, 4) == []
     with pytest.raises(ChannelException) as refused:
         channel.unacked.take(4, 4)
@@ -100,14 +108,14 @@ def test_a_late_word_about_a_lapsed_tag_settles_nothing_once() -> None:
 
 def test_a_range_with_lapsed_and_living_tags_settles_the_living_ones() -> None:
     channel = Deliveries(500, -1)
-    channel.unacked.lapse(500)
+    channel.unacked.lapse(500, 100)
     assert numbers(channel.unacked.take(8, 12)) == [(111, 2)]
     assert len(channel.unacked) == 8
 
 
 def test_a_range_with_an_unknown_tag_settles_nothing_also_where_others_have_lapsed() -> None:
     channel = Deliveries(500, -1)
-    channel.unacked.lapse(500)
+    channel.unacked.lapse(500, 100)
     channel.unacked.take(12, 12)
     with pytest.raises(ChannelException) as refused:
         channel.unacked.take(8, 13)
@@ -118,25 +126,25 @@ def test_a_range_with_an_unknown_tag_settles_nothing_also_where_others_have_laps
 
 def test_multiple_up_to_a_lapsed_tag_settles_what_is_left_below_it() -> None:
     channel = Deliveries(-1, 500, -1)
-    channel.unacked.lapse(500)
-    assert numbers(channel.unacked.take_through(15)) == [(101, 10)]
+    channel.unacked.lapse(500, 100)
+    assert numbers(taken_through(channel.unacked, 15)) == [(101, 10)]
     # The word was said for all of them.
     with pytest.raises(ChannelException):
         channel.unacked.take(15, 15)
     assert channel.unacked.take(16, 16) == []
-    assert numbers(channel.unacked.take_through(30)) == [(121, 10)]
+    assert numbers(taken_through(channel.unacked, 30)) == [(121, 10)]
 
 
 def test_multiple_zero_is_a_word_about_every_lapsed_tag() -> None:
     channel = Deliveries(500)
-    channel.unacked.lapse(500)
-    assert channel.unacked.take_through(0) == []
+    channel.unacked.lapse(500, 100)
+    assert taken_through(channel.unacked, 0) == []
     with pytest.raises(ChannelException):
         channel.unacked.take(1, 1)
 
 
 def test_taking_all_leaves_late_words_harmless() -> None:
     channel = Deliveries(500, -1)
-    channel.unacked.lapse(500)
-    assert numbers(channel.unacked.take_all()) == [(111, 10)]
+    channel.unacked.lapse(500, 100)
+    assert numbers(all_taken(channel.unacked)) == [(111, 10)]
     assert channel.unacked.take(10, 10) == []

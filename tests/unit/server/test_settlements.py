@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,12 +29,13 @@ class RushingClock(Clock):
 
     def __init__(self) -> None:
         self._now_s = 0.0
+        self.step_s = 1.0
 
     def wall_ms(self) -> int:
         return 0
 
     def monotonic_s(self) -> float:
-        self._now_s += 1.0
+        self._now_s += self.step_s
         return self._now_s
 
 
@@ -120,6 +123,87 @@ def test_a_clock_with_time_left_does_not_make_a_slice_larger_than_its_limit() ->
     assert limits.PULL_MESSAGES_MAX <= len(queue_of(bench).backing) <= limits.SETTLE_MESSAGES_MAX
     bench.loop.run()
     assert len(queue_of(bench)) == count
+
+
+def scattered(bench: Bench, count: int, *, in_tx: bool) -> Client:
+    """A client with so many deliveries, none of which follows the one before it."""
+    client = bench.client()
+    declared(client)
+    client.publish("", "q", *texts(2 * count))
+    client.send(commands.Basic.Consume(0, "q", "t"))
+    client.read()
+    client.call(commands.Basic.Cancel("t"))
+    client.send(*[commands.Basic.Ack(tag) for tag in range(1, 2 * count, 2)])
+    client.read()
+    if in_tx:
+        client.call(commands.Tx.Select())
+    return client
+
+
+def calls_of(act: Callable[[], None]) -> int:
+    """Count the calls of functions, of Python's own too."""
+    count = 0
+
+    def called(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+# What a client does with all its deliveries: what comes before, the act, and whether the messages are there afterwards.
+SCATTERED_ACTS = [
+    pytest.param([], commands.Basic.Recover(True), False, True, id="recover"),
+    pytest.param([], NACK_ALL, False, True, id="nack"),
+    pytest.param([], ACK_ALL, False, False, id="ack"),
+    pytest.param([], ACK_ALL, True, True, id="ack-in-tx"),
+    pytest.param([ACK_ALL], commands.Tx.Commit(), True, False, id="commit"),
+    pytest.param([ACK_ALL], commands.Tx.Rollback(), True, True, id="rollback"),
+    pytest.param([ACK_ALL], commands.Channel.Close(200, "", 0, 0), True, True, id="close-in-tx"),
+]
+
+
+def calls_of_first_turn(
+    count: int, before: list[Any], act: Callable[[Client], None], *, in_tx: bool
+) -> tuple[int, int]:
+    """Return how many calls the act makes at once, and how many messages are in the queue in the end."""
+    bench, clock = Bench(), RushingClock()
+    bench.server.settlements = Settlements(bench.loop, clock)
+    client = scattered(bench, count, in_tx=in_tx)
+    client.send(*before)
+    client.read()
+    calls = calls_of(lambda: act(client))
+    clock.step_s = 0.0
+    bench.loop.run()
+    if act is not lose:
+        lose(client)
+        bench.loop.run()
+    assert bench.server.internal_errors == 0
+    assert len(queue_of(bench)) == queue_of(bench).backing.depth()
+    return calls, len(queue_of(bench))
+
+
+@pytest.mark.parametrize(("before", "act", "in_tx", "keeps"), SCATTERED_ACTS)
+def test_a_turn_that_settles_scattered_deliveries_does_as_much_for_few_as_for_many(
+    before: list[Any], act: Any, in_tx: bool, keeps: bool
+) -> None:
+    few, _ = calls_of_first_turn(1_000, before, lambda client: client.send(act), in_tx=in_tx)
+    many, left = calls_of_first_turn(4_000, before, lambda client: client.send(act), in_tx=in_tx)
+    assert many < 1.5 * few
+    assert left == (4_000 if keeps else 0)
+
+
+def test_a_transaction_of_many_single_acks_is_undone_in_slices_when_its_client_goes() -> None:
+    few, _ = calls_of_first_turn(1_000, [commands.Basic.Ack(tag) for tag in range(2, 2_001, 2)], lose, in_tx=True)
+    acks = [commands.Basic.Ack(tag) for tag in range(2, 8_001, 2)]
+    many, left = calls_of_first_turn(4_000, acks, lose, in_tx=True)
+    assert many < 1.5 * few
+    assert left == 4_000
 
 
 @pytest.mark.parametrize("act", [lose, lambda client: client.send(NACK_ALL)], ids=["lost", "nack"])

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from penstock import limits
 from penstock.broker.definitions.arguments import timeout_fault
 from penstock.errors import precondition_failed
 from penstock.fields import Table
-from penstock.limits import EXPIRATION_MS_MAX
 from penstock.queues.leaving.expiry import Expiring
 from penstock.queues.queue import Queue
 from penstock.server.settling.transaction import REQUEUE
@@ -36,7 +36,7 @@ class AckTimeouts(Expiring):
         self._channel = channel
         self._clock = channel.connection.broker.clock
         self._expiries = channel.connection.broker.expiries
-        self._shortest_ms = EXPIRATION_MS_MAX
+        self._shortest_ms = limits.EXPIRATION_MS_MAX
 
     def due_ms(self, timeout_ms: int) -> int:
         """When a delivery that is made now lapses. The channel is woken then."""
@@ -48,9 +48,12 @@ class AckTimeouts(Expiring):
     def expire_due(self, now_ms: int) -> None:
         channel = self._channel
         unacked = channel.unacked
-        channel.settle_many(unacked.lapse(now_ms), REQUEUE)
+        channel.settle_many(unacked.lapse(now_ms, limits.LAPSE_AT_ONCE), REQUEUE)
         next_ms = unacked.next_due_ms()
-        if next_ms >= 0:
+        if 0 <= next_ms <= now_ms:
+            # There are more than a turn has time for.
+            self._expiries.arm(self, now_ms + 1)
+        elif next_ms >= 0:
             pause_ms = max(self._shortest_ms // WAKES_PER_TIMEOUT, unacked.stretch_count() // STRETCHES_PER_MS)
             self._expiries.arm(self, max(next_ms, now_ms + pause_ms))
         elif channel.transaction is not None:

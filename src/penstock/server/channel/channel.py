@@ -23,6 +23,7 @@ from penstock.server.channel.publishing import Prepared, Publisher, PublishRoute
 from penstock.server.channel.queue_consumer import QueueConsumer
 from penstock.server.channel.subscription import Subscription
 from penstock.server.channel.unacked import Span, Unacked
+from penstock.server.settling.span_slices import SpanSlices
 from penstock.server.settling.transaction import ACK, REJECT, REQUEUE, Transaction
 from penstock.wire import frames, methods
 
@@ -294,27 +295,38 @@ class Channel(ReplyReceiver):
 
     def settle_by_client(self, spans: list[Span], how: int) -> None:
         if self.transaction is not None:
-            self.transaction.settled(spans, how)
+            self.transaction.settled(spans, None, how)
         else:
             self.settle_many(spans, how)
 
-    def settle_many(self, spans: list[Span], how: int) -> None:
-        """Like `settle`, over several turns when there are very many."""
-        if len(spans) <= 1 or sum([count for _, _, count in spans]) <= limits.SETTLE_AT_ONCE:
-            self.settle(spans, how)
+    def settle_through(self, tag: int, how: int) -> None:
+        """The client settles every delivery up to a tag; 0 stands for all."""
+        spans = self.unacked.take_through(tag, limits.SETTLE_AT_ONCE)
+        detached = self.unacked.detach_through(tag)
+        if self.transaction is not None:
+            self.transaction.settled(spans, detached, how)
         else:
-            self.offer_before(spans, how)
-            self.connection.server.settlements.settle(self, spans, how)
+            self.settle_many(spans, how, detached)
 
-    def settle(self, spans: list[Span], how: int) -> None:
-        """Acknowledge, reject or requeue deliveries that were taken from `unacked`."""
-        self.offer_before(spans, how)
-        self.settle_slice(spans, how)
+    def recover(self) -> None:
+        """Requeue all deliveries, whatever the transaction has settled."""
+        self.settle_many(self.unacked.take_some(limits.SETTLE_AT_ONCE), REQUEUE, self.unacked.detach_through(0))
 
-    def offer_before(self, spans: list[Span], how: int) -> None:
+    def settle_many(self, spans: list[Span], how: int, detached: Unacked | None = None) -> None:
+        """Acknowledge, reject or requeue deliveries that were taken from `unacked`; very many over several turns."""
+        if detached is None and (len(spans) <= 1 or sum([count for _, _, count in spans]) <= limits.SETTLE_AT_ONCE):
+            if how == REQUEUE:
+                self.offer_before(SpanSlices(spans, how))
+            self.settle_slice(spans, how)
+        else:
+            slices = SpanSlices(spans, how, [] if detached is None else [detached])
+            self.offer_before(slices)
+            self.connection.server.settlements.settle(self, slices)
+
+    def offer_before(self, spans: SpanSlices) -> None:
         """What is ready is offered before messages that come back stand in front of it again."""
-        if how == REQUEUE:
-            for queue in {run.queue: None for run, _, _ in spans}:
+        if spans.how == REQUEUE:
+            for queue in spans.queues():
                 queue.offer()
 
     def settle_slice(self, spans: list[Span], how: int) -> None:
@@ -418,14 +430,12 @@ class Channel(ReplyReceiver):
         if self._ack_timeouts is not None:
             self._ack_timeouts.close()
             self._ack_timeouts = None
-        settled: list[tuple[list[Span], int]] = []
         if self.transaction is not None:
+            # What was settled and not committed goes back with the rest, in the order of delivery.
             _, settled = self.transaction.take()
+            self.unacked.undo(settled)
             self.transaction = None
         self.confirms = None
         self.publisher.close()
         self.consumer_unacked_count = 0
-        # What was settled and not committed goes back with the rest, in the order of delivery.
-        for spans, _ in settled:
-            self.unacked.restore(spans)
         return self.unacked

@@ -305,7 +305,7 @@ class FrameReader(RouteMemory):
                     ack_range(channel, first, last)
                     first = 0
                 if multiple:
-                    channel.settle_by_client(channel.unacked.take_through(tag), ACK)
+                    channel.settle_through(tag, ACK)
                 elif tag == 0:
                     raise unknown_tag(0)
                 else:

@@ -206,22 +206,23 @@ def basic_reject(channel: Channel, method: methods.BasicReject) -> None:
 
 
 def _settle(channel: Channel, tag: int, multiple: bool, how: int) -> None:
-    unacked = channel.unacked
-    spans = unacked.take_through(tag) if multiple else unacked.take(tag, tag)
-    channel.settle_by_client(spans, how)
+    if multiple:
+        channel.settle_through(tag, how)
+    else:
+        channel.settle_by_client(channel.unacked.take(tag, tag), how)
 
 
 def basic_recover(channel: Channel, method: methods.BasicRecover) -> None:
     if not method.requeue:
         raise not_implemented("requeue=false")
     channel.send(methods.BasicRecoverOk())
-    channel.settle_many(channel.unacked.take_all(), REQUEUE)
+    channel.recover()
 
 
 def basic_recover_async(channel: Channel, method: methods.BasicRecoverAsync) -> None:
     if not method.requeue:
         raise not_implemented("requeue=false")
-    channel.settle_many(channel.unacked.take_all(), REQUEUE)
+    channel.recover()
 
 
 HANDLERS: dict[int, Callable[[Channel, Any], None]] = {

@@ -16,7 +16,7 @@ from penstock.errors import precondition_failed
 from penstock.message import ConfirmToken, Incoming
 from penstock.queues.queue import Queue
 from penstock.server.channel.publishing import Prepared, Publisher, PublishRoute
-from penstock.server.channel.unacked import Span
+from penstock.server.channel.unacked import TxSettled
 from penstock.server.connection.awaited_answer import AwaitedAnswer
 from penstock.server.settling.sliced import Sliced
 from penstock.server.settling.span_slices import SpanSlices
@@ -91,7 +91,7 @@ class AwaitedPut(ConfirmToken):
 
 
 class Commit(Sliced):
-    def __init__(self, channel: Channel, publishes: list[TxPublish], settled: list[tuple[list[Span], int]]) -> None:
+    def __init__(self, channel: Channel, publishes: list[TxPublish], settled: list[TxSettled]) -> None:
         super().__init__()
         self._channel = channel
         self._connection = channel.connection
@@ -115,7 +115,10 @@ class Commit(Sliced):
 
     def begin(self) -> None:
         targets = [queue for publish in self._publishes for queue in _targets(publish)]
-        sources = [run.queue for spans, _ in self._settled for run, _, _ in spans]
+        sources = [run.queue for spans, _, _ in self._settled for run, _, _ in spans]
+        for _, detached, _ in self._settled:
+            if detached is not None:
+                sources += detached.queues()
         self._queues = list(dict.fromkeys([*targets, *self._spans.queues(), *sources]))
         for queue in self._queues:
             queue.settling_begun(self, True)
@@ -144,9 +147,9 @@ class Commit(Sliced):
                 prepared.queues = prepared.living_queues()
                 self._publish(route, prepared, incoming)
             elif self._spans.is_over():
-                spans, how = self._settled.pop()
-                self._channel.offer_before(spans, how)
-                self._spans = SpanSlices(spans, how)
+                spans, detached, how = self._settled.pop()
+                self._spans = SpanSlices(spans, how, [] if detached is None else [detached])
+                self._channel.offer_before(self._spans)
             else:
                 self._channel.settle_slice([self._spans.take()], self._spans.how)
         except Exception:

@@ -19,11 +19,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock import limits
 from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.errors import AmqpError, ChannelException
 from penstock.queues.queue import Queue
-from penstock.server.channel.unacked import Span, Unacked
+from penstock.server.channel.unacked import Unacked
 from penstock.server.settling.sliced import Sliced
 from penstock.server.settling.span_slices import SpanSlices
 from penstock.server.settling.transaction import REQUEUE
@@ -71,6 +72,8 @@ class Settlement(Sliced):
         call_all([*over, self._connection.settling_over, *self.take_calls()])
 
     def do_next(self) -> int:
+        if self._spans.restore_undone():
+            return limits.SETTLE_AT_ONCE
         run, first_seq_id, count = span = self._spans.take()
         try:
             if self._channel is None:
@@ -99,12 +102,12 @@ class Settlements:
         self._clock = clock
         self._waiting: deque[Sliced] = deque()
 
-    def settle(self, channel: Channel, spans: list[Span], how: int) -> None:
-        self.begin(Settlement(channel.connection, channel, SpanSlices(spans, how)))
+    def settle(self, channel: Channel, spans: SpanSlices) -> None:
+        self.begin(Settlement(channel.connection, channel, spans))
 
     def give_back(self, connection: Connection, left: Sequence[Unacked | None]) -> None:
         """Requeue what a client has left behind, channel by channel."""
-        spans = SpanSlices([], REQUEUE, [unacked for unacked in left if unacked is not None and len(unacked)])
+        spans = SpanSlices([], REQUEUE, [unacked for unacked in left if unacked is not None and not unacked.is_empty()])
         if not spans.is_over():
             self.begin(Settlement(connection, None, spans))
 

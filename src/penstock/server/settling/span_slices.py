@@ -16,7 +16,7 @@ class SpanSlices:
     """The spans of one settlement that are still to be done."""
 
     def __init__(self, spans: list[Span], how: int, left: Sequence[Unacked] = ()) -> None:
-        """`left`: further deliveries, of channels that are over."""
+        """`left`: further deliveries, detached because there are so many, or of channels that are over."""
         self.how = how
         self._spans = spans
         self._next = 0
@@ -25,6 +25,10 @@ class SpanSlices:
 
     def is_over(self) -> bool:
         return self._next == len(self._spans) and not self._left
+
+    def restore_undone(self) -> bool:
+        """Do some of what is to be done before any is taken: what a transaction had settled is unsettled again."""
+        return bool(self._left) and self._left[-1].restore_undone(limits.SETTLE_AT_ONCE)
 
     def take(self) -> Span:
         """Return the next span, or as much of it as is done at once."""

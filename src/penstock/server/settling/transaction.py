@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.message import Incoming
-from penstock.server.channel.unacked import Span
+from penstock.server.channel.unacked import Span, TxSettled, Unacked
 
 if TYPE_CHECKING:
     from penstock.server.channel.channel import Channel
@@ -29,7 +29,7 @@ class Transaction:
         self._channel = channel
         # Routed when they were published; queues that are deleted before the commit drop out.
         self._publishes: list[TxPublish] = []
-        self._settled: list[tuple[list[Span], int]] = []
+        self._settled: list[TxSettled] = []
         # Counted by the connection until they are committed or forgotten.
         self._bytes = 0
 
@@ -42,10 +42,10 @@ class Transaction:
         self._bytes += size
         self._publishes.append((route, prepared, incoming))
 
-    def settled(self, spans: list[Span], how: int) -> None:
-        self._settled.append((spans, how))
+    def settled(self, spans: list[Span], detached: Unacked | None, how: int) -> None:
+        self._settled.append((spans, detached, how))
 
-    def take(self) -> tuple[list[TxPublish], list[tuple[list[Span], int]]]:
+    def take(self) -> tuple[list[TxPublish], list[TxSettled]]:
         """What is to be committed; the next transaction begins."""
         self._uncount()
         publishes, self._publishes = self._publishes, []
@@ -61,8 +61,8 @@ class Transaction:
         if self._publishes:
             self._publishes.pop()
         else:
-            spans, _ = self._settled.pop()
-            self._channel.unacked.restore(spans)
+            spans, detached, _ = self._settled.pop()
+            self._channel.unacked.restore(spans, detached)
 
     def _uncount(self) -> None:
         self._channel.connection.count_partial(-self._bytes)
