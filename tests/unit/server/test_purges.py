@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from durable_bench import DurableBench
 from pamqp import commands
-from test_settlements import bodies, declared, lose, queue_of, rushed, texts
+from test_settlements import bodies, calls_of, declared, lose, queue_of, rushed, texts
 from wire_bench import Bench, Client
 
 from penstock import limits
 from penstock.backing.variable.paging import PagingOptions
+from penstock.backing.variable.variable import VariableBackingQueue
+from penstock.backing.zones.zones import SCATTERED_READ
+from penstock.store.node.options import StoreOptions
 
 AT_ONCE = PagingOptions().at_once
 # Every second message is unacked: so many runs are ready, of one message each.
@@ -31,17 +34,17 @@ def bench(tmp_path: Path) -> DurableBench:
     return bench
 
 
-def riddled(bench: Bench, **arguments: Any) -> Client:
+def riddled(bench: Bench, ready: int = READY, **arguments: Any) -> Client:
     """A client that has every second message of a queue; the others have come back."""
     client = bench.client()
     declared(client, durable=True, **arguments)
-    client.publish("", "q", *texts(2 * READY), delivery_mode=2)
+    client.publish("", "q", *texts(2 * ready), delivery_mode=2)
     client.send(commands.Basic.Consume(0, "q", "t"))
-    assert len(bodies(client.read())) == 2 * READY
+    assert len(bodies(client.read())) == 2 * ready
     client.call(commands.Basic.Qos(0, 1, True))
-    client.send(*[commands.Basic.Nack(tag, False, True) for tag in range(1, 2 * READY + 1, 2)])
+    client.send(*[commands.Basic.Nack(tag, False, True) for tag in range(1, 2 * ready + 1, 2)])
     client.read()
-    assert (len(queue_of(bench)), queue_of(bench).backing.depth()) == (READY, 2 * READY)
+    assert (len(queue_of(bench)), queue_of(bench).backing.depth()) == (ready, 2 * ready)
     return client
 
 
@@ -84,6 +87,27 @@ def test_a_turn_purges_no_more_than_it_has_time_for(bench: DurableBench) -> None
         left.append(len(queue))
     assert max(before - after for before, after in pairwise(left)) <= limits.PURGE_AT_ONCE
     assert left[-1] == 0
+
+
+def test_a_turn_of_a_purge_does_little_also_where_it_reads_the_positions_of_scattered_messages(
+    bench: DurableBench,
+) -> None:
+    # What is in the first file of the index keeps its positions in memory.
+    ready = StoreOptions().index_slots // 2 + 2_000
+    client = riddled(bench, ready)
+    queue = queue_of(bench)
+    backing = queue.backing
+    assert isinstance(backing, VariableBackingQueue)
+    bench.server.broker.node.journal.commit(urgent=True)  # type: ignore[union-attr]
+    backing.zones.push_alphas_to_betas(ready, ready)
+    backing.zones.push_betas_to_deltas(ready, ready)
+    assert backing.zones.delta_count > 1_000
+    calls = [calls_of(lambda: client.send(commands.Queue.Purge(0, "q")))]
+    while queue.settling:
+        calls.append(calls_of(bench.loop.turn))
+    assert client.read()[0].message_count == ready
+    # About twenty for each message that is purged, and as many for each position that is read.
+    assert max(calls) < 40 * (limits.PURGE_AT_ONCE + SCATTERED_READ)
 
 
 def test_what_is_published_meanwhile_stays_and_what_comes_back_meanwhile_goes(bench: DurableBench) -> None:

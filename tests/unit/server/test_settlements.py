@@ -140,7 +140,7 @@ def scattered(bench: Bench, count: int, *, in_tx: bool) -> Client:
     return client
 
 
-def calls_of(act: Callable[[], None]) -> int:
+def calls_of(act: Callable[[], Any]) -> int:
     """Count the calls of functions, of Python's own too."""
     count = 0
 

@@ -267,6 +267,13 @@ class PendingAcks:
         inside = [run for run in self._runs.values() if run.seq_id < stop and run.last_seq_id() >= start]
         return sum([min(stop, run.last_seq_id() + 1) - max(start, run.seq_id) for run in inside])
 
+    def runs_near(self, start: int, stop: int) -> int:
+        """Return how many runs begin in the buckets of a stretch. Costs little: it counts bits."""
+        found = 0
+        for bucket in range(start // BUCKET, (stop - 1) // BUCKET + 1):
+            found += self._starts.get(bucket, 0).bit_count()
+        return found
+
     def entry(self, seq_id: int) -> Entry | None:
         """One message, read if need be; None when it is not pending, or damaged."""
         run = self._find(seq_id)

@@ -44,6 +44,8 @@ Lost = Callable[[MsgStatus], None]
 # Is told of messages that cannot be read now, and why: they are not ready until they are put back.
 Unreadable = Callable[[MsgStatus, OSError], None]
 
+# Numbers of a delta that are read at once where holes are many: what stands between two of them becomes a run.
+SCATTERED_READ: Final = 128
 # After so many messages of a run that could not be read, one by one, the rest is not tried: each may take seconds.
 UNREADABLE_TRIES: Final = 3
 
@@ -393,9 +395,17 @@ class Zones:
             self.q2.clear()
 
     def delta_stop(self, start: int) -> int:
-        """Return how far one step reads: to the end of the segment, a bounded number, the end of the delta."""
+        """Return how far one step reads: to the end of the segment, a bounded number, the end of the delta.
+
+        Neighbours become one run. Where there are many holes one step reads less, so that it makes no more runs.
+        """
         slots = self.slots
-        return min((start // slots + 1) * slots, start + self._read_ahead_count, self.delta_end)
+        stop = min((start // slots + 1) * slots, start + self._read_ahead_count, self.delta_end)
+        if stop - start > SCATTERED_READ and (
+            self._pending.runs_near(start, stop) + self._live.edges_near(start, stop) > SCATTERED_READ
+        ):
+            return start + SCATTERED_READ
+        return stop
 
     def delta_stretch(self, start: int, stop: int) -> tuple[int, int]:
         """The first numbers of a part of the delta without a hole between them; (stop, stop) when there are none."""

@@ -22,6 +22,7 @@ class SpanSlices:
         self._next = 0
         # The next one last; none is empty.
         self._left = list(reversed(left))
+        self._queues: dict[Queue, None] | None = None
 
     def is_over(self) -> bool:
         return self._next == len(self._spans) and not self._left
@@ -47,8 +48,10 @@ class SpanSlices:
         return span
 
     def queues(self) -> dict[Queue, None]:
-        """Return the queues of what is left, each once."""
-        found = dict.fromkeys([run.queue for run, _, _ in self._spans[self._next :]])
-        for unacked in self._left:
-            found.update(unacked.queues())
+        """Return the queues of what there was when this was asked first, each once."""
+        found = self._queues
+        if found is None:
+            found = self._queues = dict.fromkeys([run.queue for run, _, _ in self._spans[self._next :]])
+            for unacked in self._left:
+                found.update(unacked.queues())
         return found

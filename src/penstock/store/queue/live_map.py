@@ -107,6 +107,17 @@ class LiveMap:
             seq_id = stop
         return runs
 
+    def edges_near(self, start: int, end: int) -> int:
+        """Return about how often live and gone numbers take turns within start..end-1. Costs little: it counts bits."""
+        found = 0
+        for segment in range(start // self.slots, (end - 1) // self.slots + 1):
+            mask = self._masks.get(segment, 0)
+            if mask:
+                base = segment * self.slots
+                mask = mask >> max(0, start - base) & ((1 << min(end - base, self.slots) - max(0, start - base)) - 1)
+                found += (mask ^ mask >> 1).bit_count()
+        return found
+
     def first_run(self, start: int, end: int) -> tuple[int, int]:
         """The first live numbers of start..end-1 that follow each other: from, and up to; (end, end) without any."""
         start = max(start, self.low)

@@ -47,6 +47,8 @@ _NOTHING: Final = bytes(SLOT_BYTES)
 
 # Slots that wait, of one queue. More are written at once: memory is for messages.
 BUFFER_BYTES_MAX: Final = 2048 * SLOT_BYTES
+# Nor more than this that do not lie side by side: each takes a call, of some microseconds.
+BUFFER_CHUNKS_MAX: Final = 512
 # Slots that are read for nothing between two that are wanted: cheaper than a second call.
 SLOTS_BETWEEN_MAX: Final = 64
 
@@ -65,6 +67,7 @@ class QueueIndex:
         # By 2 * file + area: (position in the file, slots that lie side by side), in the order of writing.
         self._waiting: dict[int, list[tuple[int, bytearray]]] = {}
         self._waiting_bytes = 0
+        self._waiting_chunks = 0
         self._looked_at: set[int] = set()
         # Files of an earlier time that have a second area.
         self._moved_before: set[int] = set()
@@ -116,7 +119,7 @@ class QueueIndex:
 
     def _put(self, seq_id: int, data: bytes, area: int) -> None:
         # Before anything is added, so that an error changes nothing.
-        if self._waiting_bytes + len(data) > BUFFER_BYTES_MAX:
+        if self._waiting_bytes + len(data) > BUFFER_BYTES_MAX or self._waiting_chunks >= BUFFER_CHUNKS_MAX:
             self.flush()
         done = 0
         while done < len(data):
@@ -128,6 +131,7 @@ class QueueIndex:
                 chunks[-1][1].extend(part)
             else:
                 chunks.append((offset, bytearray(part)))
+                self._waiting_chunks += 1
             done += len(part)
         self._waiting_bytes += len(data)
 
@@ -148,6 +152,7 @@ class QueueIndex:
     def _forget_waiting(self, key: int) -> None:
         chunks = self._waiting.pop(key, [])
         self._waiting_bytes -= sum([len(chunk) for _, chunk in chunks])
+        self._waiting_chunks -= len(chunks)
 
     def _look_at(self, number: int) -> None:
         """Before a file is used for the first time: is it of an earlier time, and does it have a second area?"""
@@ -264,6 +269,7 @@ class QueueIndex:
         """The queue is deleted, or was not to last: remove the folder."""
         self._waiting.clear()
         self._waiting_bytes = 0
+        self._waiting_chunks = 0
         self._looked_at.clear()
         self._moved_before.clear()
         self._distrusted.clear()
