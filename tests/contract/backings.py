@@ -18,6 +18,7 @@ from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_NONE, BackingQ
 from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.volatile import VolatileBackingQueues
 from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, Run, body_bytes
+from tests.contract.noted_token import NotedToken, confirmed
 from tests.contract.postgres_backings import lose_power as end_sessions
 from tests.contract.postgres_backings import postgres, tiny_postgres
 from tests.contract.variable_backings import lose_power, tiny_variable, variable
@@ -84,6 +85,7 @@ class OpenBacking:
         self.folder = folder
         # Delivery mode of what `publish` sends.
         self.persistent = persistent
+        NotedToken.told.clear()
         self.callbacks: queue.SimpleQueue[tuple[str, BackingWork]] = queue.SimpleQueue()
         self.open_queues = spec.factory(folder)
         self.open_queues.start([])
@@ -107,7 +109,7 @@ class OpenBacking:
             self.run_callbacks()
             if self.queue.needs_timeout() != TIMEOUT_NONE:
                 self._wait_for_callback()
-        return self.queue.drain_confirmed()
+        return confirmed(self.queue)
 
     def _wait_for_callback(self) -> None:
         with contextlib.suppress(queue.Empty):

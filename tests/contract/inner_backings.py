@@ -36,6 +36,9 @@ class NotingQueue(VolatileBackingQueue):
     def drain_confirmed(self) -> list[ConfirmToken]:
         return super().drain_confirmed() if self.is_safe else []
 
+    def take_owed(self) -> list[ConfirmToken]:
+        return super().drain_confirmed()
+
     def refuse_all(self) -> None:
         for token in super().drain_confirmed():
             token.refuse()

@@ -1,7 +1,8 @@
 """The queue's own context: what comes from elsewhere goes through the callback, in order, and not too late.
 
 The general part, for every backing, is in test_life; a broker's end of the callback in tests/unit/broker. Here are the
-callbacks that the variable queue really has: the fate of a batch, and file handles that are asked back.
+callbacks that the variable queue really has: file handles that are asked back. The fate of a batch goes to the tokens
+directly.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import random
 import threading
 from collections.abc import Callable
 
-import pytest
-
 from penstock.backing.backing_queue import BackingQueue, BackingWork
 from penstock.backing.priority.priority import PriorityBackingQueues
 from penstock.backing.priority.priority_queue import PriorityBackingQueue
 from penstock.backing.variable.variable import VariableBackingQueue
 from penstock.broker.vhost.callbacks import AsyncCallbackTo, run_now
 from penstock.clock import ManualClock
-from penstock.message import ConfirmToken, Envelope, Incoming, MessageProps
+from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, unlike
 from penstock.queues.leaving.expiry import ExpirySchedule
 from penstock.queues.queue import Queue
 from penstock.queues.queue_owner import QueueOwner
+from penstock.store.node.options import StoreOptions
+from tests.contract.noted_token import NotedToken, confirmed
 from tests.contract.variable_house import VariableHouse, plain_options
 
 KIND = VariableBackingQueue.KIND
@@ -45,54 +46,38 @@ def in_another_thread(work: Callable[[], None]) -> None:
     thread.join()
 
 
-def test_an_answer_from_another_thread_changes_nothing_before_the_owner_runs_it() -> None:
-    """CX-1"""
-    house = VariableHouse()
-    token = Token()
-    house.publish(b"a", confirm=token)
-    in_another_thread(lambda: house.node.journal.commit(urgent=True))
-    assert [kind for kind, _ in house.callbacks] == [KIND]
-    assert house.queue.drain_confirmed() == []
-    house.run_callbacks()
-    assert house.queue.drain_confirmed() == [token]
-
-
-def test_an_answer_for_another_kind_is_ignored() -> None:
-    """CX-2"""
-    house = VariableHouse()
-    house.publish(b"a", confirm=Token())
-    house.node.journal.commit(urgent=True)
-    (_, work), house.callbacks = house.callbacks[0], []
-    for kind in ("priority", "volatile", "", "Variable"):
-        house.queue.invoke(kind, work)
-        assert house.queue.drain_confirmed() == []
-    house.queue.invoke(KIND, work)
-    assert len(house.queue.drain_confirmed()) == 1
-
-
-def test_answers_come_out_in_the_order_of_the_batches() -> None:
+def test_answers_of_the_journal_come_in_the_order_of_the_batches_and_need_no_callback() -> None:
     """CX-3"""
     house = VariableHouse()
-    tokens = [Token() for _ in range(10)]
+    tokens = [NotedToken() for _ in range(10)]
     for token in tokens:
         house.publish(b"a", confirm=token)
         house.node.journal.commit(urgent=True)
-    house.run_callbacks()
-    assert house.queue.drain_confirmed() == tokens
+    assert house.callbacks == []
+    assert house.queue.drain_confirmed() == []
+    assert confirmed(house.queue) == tokens
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_an_answer_that_comes_after_the_deletion_is_dropped(times: int) -> None:
+def test_work_for_another_kind_is_ignored() -> None:
+    """CX-2"""
+    house = VariableHouse()
+    seen: list[BackingQueue] = []
+    for kind in ("priority", "volatile", "", "Variable"):
+        house.queue.invoke(kind, seen.append)
+        assert seen == []
+    house.queue.invoke(KIND, seen.append)
+    assert seen == [house.queue]
+
+
+def test_an_answer_that_comes_after_the_deletion_is_dropped() -> None:
     """CX-4: the token was given when the queue was deleted, and is not given again."""
     house = VariableHouse()
-    token = Token()
+    token = NotedToken()
     house.publish(b"a", confirm=token)
     house.queue.delete_and_terminate()
-    assert house.queue.drain_confirmed() == [token]
+    assert confirmed(house.queue) == [token]
     house.node.journal.commit(urgent=True)
-    for kind, work in house.callbacks * times:
-        house.queue.invoke(kind, work)
-    assert house.queue.drain_confirmed() == []
+    assert confirmed(house.queue) == []
 
 
 def test_a_broker_drops_answers_for_a_queue_that_has_ended() -> None:
@@ -106,19 +91,8 @@ def test_a_broker_drops_answers_for_a_queue_that_has_ended() -> None:
     assert token.outcomes == []
 
 
-def test_each_answer_is_taken_once() -> None:
-    house = VariableHouse()
-    token = Token()
-    house.publish(b"a", confirm=token)
-    house.node.journal.commit(urgent=True)
-    answers = [*house.callbacks, *house.callbacks]
-    for kind, work in answers:
-        house.queue.invoke(kind, work)
-    assert house.queue.drain_confirmed() == [token]
-
-
 def test_every_callback_goes_through_invoke_under_the_name_of_the_queue() -> None:
-    """CX-5: fates of batches, and handles; nothing else reaches the queue from outside."""
+    """CX-5: handles that are asked back; nothing else reaches the queue from outside."""
     house = VariableHouse(plain_options(handles_max=1))
     seen: list[str] = []
     for number in range(40):
@@ -175,37 +149,55 @@ def test_a_handle_that_is_asked_back_after_the_deletion_of_its_queue_harms_nobod
 class Levels:
     """A priority queue over variable levels, and what came through its callback."""
 
-    def __init__(self) -> None:
-        self.house = VariableHouse()
+    def __init__(self, options: StoreOptions | None = None) -> None:
+        self.house = VariableHouse(options)
         self.callbacks: list[tuple[str, BackingWork]] = []
         self.queues = PriorityBackingQueues(self.house.queues, 3)
         queue = self.queues.open("99", True, None, lambda kind, work: self.callbacks.append((kind, work)))
         assert isinstance(queue, PriorityBackingQueue)
         self.queue = queue
 
-    def publish(self, priority: int, token: ConfirmToken) -> int:
-        envelope = Envelope("", "key", b"", persistent=True, priority=priority)
+    def publish(self, priority: int, token: ConfirmToken, *, persistent: bool = True) -> int:
+        envelope = Envelope("", "key", b"", persistent=persistent, priority=priority)
         return self.queue.publish(Incoming(envelope, [b"%d\xce" % priority]), MessageProps(confirm=token))
+
+
+def test_the_answers_of_levels_reach_their_tokens_and_a_divided_one_waits_for_all() -> None:
+    levels = Levels()
+    tokens = [NotedToken() for _ in range(3)]
+    for priority, token in zip((2, 0, 3), tokens, strict=True):
+        levels.publish(priority, token)
+    divided = NotedToken()
+    entries: list[Entry] = [
+        (Envelope("", "key", b"", persistent=priority != 2, priority=priority), b"x\xce", None)
+        for priority in (1, 2, 3)
+    ]
+    levels.queue.publish(unlike(entries), MessageProps(confirm=divided))
+    assert confirmed(levels.queue) == []
+    levels.house.node.journal.commit(urgent=True)
+    assert levels.callbacks == []
+    assert sorted(map(id, confirmed(levels.queue))) == sorted(map(id, [*tokens, divided]))
 
 
 def test_a_callback_of_a_level_reaches_that_level_under_the_name_of_the_proxy() -> None:
     """CX-7"""
-    levels = Levels()
-    tokens = {priority: Token() for priority in (2, 0, 3)}
-    for priority, token in tokens.items():
-        levels.publish(priority, token)
-    levels.house.node.journal.commit(urgent=True)
-    assert [kind for kind, _ in levels.callbacks] == ["priority"] * 3
-    given: list[ConfirmToken] = []
+    levels = Levels(plain_options(handles_max=1))
+    for priority in (2, 0, 3):
+        levels.publish(priority, NotedToken(), persistent=False)
+        level = levels.queue._levels.at(priority)
+        assert isinstance(level, VariableBackingQueue)
+        level.paging.push_alphas(1)
+        level.homes.store.flush()
+    assert [kind for kind, _ in levels.callbacks] == ["priority"] * 2
+    handles = levels.house.node.handles
+    assert len(handles) == 3
     random.Random(3).shuffle(levels.callbacks)
     for kind, work in levels.callbacks:
+        before = len(handles)
         levels.queue.invoke(KIND, work)
-        assert levels.queue.drain_confirmed() == [], "not meant for the proxy's level, but for the proxy"
+        assert len(handles) == before, "not meant for the proxy's level, but for the proxy"
         levels.queue.invoke(kind, work)
-        drained = levels.queue.drain_confirmed()
-        assert len(drained) == 1
-        given += drained
-    assert {id(token) for token in given} == {id(token) for token in tokens.values()}
+        assert len(handles) == before - 1
 
 
 class NoOwner(QueueOwner):

@@ -1,20 +1,21 @@
-"""drain_confirmed: when a token comes out, and that it comes out once."""
+"""Confirm tokens: when they are settled or handed out, and that it is once."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.backing.backing_queue import TIMEOUT_NONE, BackingQueue
-from penstock.message import ConfirmToken, MessageProps
+from penstock.message import MessageProps
 from tests.contract.backings import OpenBacking
+from tests.contract.noted_token import NotedToken, confirmed
 
 
 def confirming() -> MessageProps:
-    return MessageProps(confirm=ConfirmToken(1))
+    return MessageProps(confirm=NotedToken())
 
 
 def test_nothing_is_confirmed_when_nobody_asked(backing: OpenBacking, bq: BackingQueue) -> None:
-    assert bq.drain_confirmed() == []
+    assert confirmed(bq) == []
     backing.publish(b"a")
     backing.publish(b"b", props=MessageProps(1_000))
     backing.take(1)
@@ -35,12 +36,19 @@ def test_a_transient_run_is_confirmed_as_soon_as_it_is_held(backing: OpenBacking
     assert bq.drain_confirmed() == [props.confirm]
 
 
-def test_the_backing_does_not_settle_tokens_itself(backing: OpenBacking) -> None:
-    props = confirming()
-    backing.publish(b"a", props=props)
-    assert backing.settle() == [props.confirm]
-    assert props.confirm is not None
-    assert props.confirm.waiting == 1
+def test_a_queue_that_is_given_up_is_told_what_its_backing_owes_and_nothing_is_said_later(
+    backing: OpenBacking, bq: BackingQueue
+) -> None:
+    told, owed = confirming(), [confirming(), confirming()]
+    backing.publish(b"a", props=told)
+    assert backing.settle() == [told.confirm]
+    for props in owed:
+        backing.publish(b"b", b"c", props=props)
+    taken = bq.take_owed()
+    assert sorted(map(id, taken)) == sorted(id(props.confirm) for props in owed)
+    assert all(token.waiting == 1 for token in taken)
+    assert bq.take_owed() == []
+    assert backing.settle() == []
 
 
 def test_every_run_is_confirmed_when_the_backing_asks_for_nothing_more(backing: OpenBacking, bq: BackingQueue) -> None:
@@ -107,7 +115,7 @@ def test_the_drained_list_belongs_to_the_caller(backing: OpenBacking, bq: Backin
     backing.publish(b"a", props=props)
     assert before == []
     assert bq.drain_confirmed() == [props.confirm]
-    before.append(ConfirmToken(1))
+    before.append(NotedToken())
     assert bq.drain_confirmed() == []
 
 

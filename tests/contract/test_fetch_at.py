@@ -7,8 +7,9 @@ import random
 import pytest
 
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken, MessageProps, body_bytes
+from penstock.message import MessageProps, body_bytes
 from tests.contract.backings import MANY, OpenBacking, listed
+from tests.contract.noted_token import NotedToken
 from tests.contract.test_variable_damage import damage_slot, expect_lost, flip_text
 from tests.contract.variable_house import VariableHouse, eager_paging
 
@@ -128,7 +129,7 @@ def test_a_purge_leaves_what_was_taken(backing: OpenBacking, bq: BackingQueue) -
 
 
 def test_a_confirm_that_is_owed_comes_once(backing: OpenBacking, bq: BackingQueue) -> None:
-    token = ConfirmToken(1)
+    token = NotedToken()
     first = backing.publish(b"a", b"b", b"c", props=MessageProps(-1, token))
     bq.fetch_at([first + 1])
     bq.ack([first + 1])
@@ -143,7 +144,7 @@ def test_after_a_start_what_was_taken_is_ready_and_marked(backing: OpenBacking, 
     bq.ack([first + 11])
     bq.requeue([first + 15])
     # Everything up to here is safe when this one is.
-    backing.publish(payload(20), props=MessageProps(-1, ConfirmToken(1)))
+    backing.publish(payload(20), props=MessageProps(-1, NotedToken()))
     backing.settle()
     if clean:
         backing.restart()

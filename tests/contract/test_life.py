@@ -6,9 +6,10 @@ import math
 import threading
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, TIMEOUT_NONE, TIMEOUT_TIMED, BackingQueue
-from penstock.message import ConfirmToken, Incoming, MessageProps
+from penstock.message import Incoming, MessageProps
 from tests.contract.backings import QUEUE_ID, OpenBacking, stored
 from tests.contract.model import GONE, PENDING, READY, BackingModel
+from tests.contract.noted_token import NotedToken
 
 
 def test_every_implementation_has_a_name(bq: BackingQueue) -> None:
@@ -61,7 +62,7 @@ def test_a_crash_may_follow_a_clean_stop(backing: OpenBacking, bq: BackingQueue)
 
 
 def test_a_deleted_queue_leaves_nothing(backing: OpenBacking, bq: BackingQueue) -> None:
-    backing.publish(b"a", b"b", b"c", props=MessageProps(confirm=ConfirmToken(1)))
+    backing.publish(b"a", b"b", b"c", props=MessageProps(confirm=NotedToken()))
     bq.requeue([seq_id for seq_id, _, _ in backing.take(2)][:1])
     assert len(backing.settle()) == 1
     backing.delete()
@@ -69,7 +70,7 @@ def test_a_deleted_queue_leaves_nothing(backing: OpenBacking, bq: BackingQueue) 
 
 
 def test_what_a_crashed_queue_left_can_be_removed_without_opening_it(backing: OpenBacking) -> None:
-    backing.publish(b"a", b"b", b"c", props=MessageProps(confirm=ConfirmToken(1)))
+    backing.publish(b"a", b"b", b"c", props=MessageProps(confirm=NotedToken()))
     assert len(backing.settle()) == 1
     backing.spec.lose_power(backing.folder)
     backing.open_queues = backing.spec.factory(backing.folder)
@@ -107,7 +108,7 @@ def fill(backing: OpenBacking) -> BackingModel:
     """Ready, pending, requeued and acked messages, transient and persistent, the last run not confirmed."""
     model = BackingModel(backing.spec.keeps_transient)
     bodies = stored([b"a", b"b", b"c", b"d"])
-    envelope, props = backing.envelope(), MessageProps(confirm=ConfirmToken(1))
+    envelope, props = backing.envelope(), MessageProps(confirm=NotedToken())
     first = backing.queue.publish(Incoming(envelope, bodies), props)
     model.publish(first, envelope, bodies, props, READY, seen=False)
     backing.take(4)
@@ -115,7 +116,7 @@ def fill(backing: OpenBacking) -> BackingModel:
     for persistent in (False, True, backing.persistent):
         model.confirm(backing.settle())
         backing.persistent = persistent
-        envelope, props = backing.envelope(), MessageProps(60_000, ConfirmToken(1))
+        envelope, props = backing.envelope(), MessageProps(60_000, NotedToken())
         model.publish(
             backing.queue.publish(Incoming(envelope, bodies), props), envelope, bodies, props, READY, seen=False
         )

@@ -7,8 +7,9 @@ import pytest
 from penstock.backing import outcomes
 from penstock.backing.backing_queue import BackingQueue
 from penstock.journal.format import rows
-from penstock.message import ConfirmToken, MessageProps
+from penstock.message import MessageProps
 from tests.contract.backings import MANY, OpenBacking, expired_at, listed
+from tests.contract.noted_token import NotedToken
 
 OUTCOMES = [
     (outcomes.ACKED, outcomes.REASON_NONE),
@@ -53,7 +54,7 @@ def test_whatever_the_outcome_was_it_does_not_come_back(
     backing.take(2)
     backing.queue.ack([backing.pending()[0][0]], outcome, reason)
     # Whoever waits for the disk waits for the ack, too.
-    backing.publish(b"c", props=MessageProps(-1, ConfirmToken(1)))
+    backing.publish(b"c", props=MessageProps(-1, NotedToken()))
     backing.settle()
     if is_clean:
         backing.restart()
@@ -113,14 +114,14 @@ def test_notes_for_history_change_nothing(backing: OpenBacking, bq: BackingQueue
 
 @pytest.mark.parametrize("is_returned", [False, True])
 def test_a_crash_brings_back_what_was_given(backing: OpenBacking, bq: BackingQueue, is_returned: bool) -> None:
-    backing.publish(b"a", b"b", props=MessageProps(-1, ConfirmToken(1)))
+    backing.publish(b"a", b"b", props=MessageProps(-1, NotedToken()))
     backing.settle()
     taken = [seq_id for seq_id, _, _ in backing.take(2)]
     bq.note_given(taken, bq.name_actor(b"{}"))
     if is_returned:
         bq.note_returned(taken)
     bq.ack(taken[1:], outcomes.MOVED)
-    backing.publish(b"c", props=MessageProps(-1, ConfirmToken(1)))
+    backing.publish(b"c", props=MessageProps(-1, NotedToken()))
     backing.settle()
     backing.crash()
     back = [b"a", b"c"] if comes_back(backing) else []

@@ -5,20 +5,14 @@ from __future__ import annotations
 import pytest
 
 from penstock.backing.backing_queue import DOUBTFUL, NOT_DELIVERED, WAS_DELIVERED, BackingQueue
-from penstock.message import ConfirmToken, MessageProps
+from penstock.message import MessageProps
 from tests.contract.backings import OpenBacking
-
-
-class Safe(ConfirmToken):
-    """Known when the run is safe."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
+from tests.contract.noted_token import NotedToken
 
 
 def publish_safely(backing: OpenBacking, *payloads: bytes, delivered: int = NOT_DELIVERED) -> None:
     """Publish, and return when the messages are as safe as they will be."""
-    backing.publish(*payloads, props=MessageProps(-1, Safe()), delivered=delivered)
+    backing.publish(*payloads, props=MessageProps(-1, NotedToken()), delivered=delivered)
     assert backing.settle()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, unlike
+from penstock.message import Entry, Envelope, Incoming, MessageProps, unlike
 from tests.contract.backings import MANY, OpenBacking, stored
 from tests.contract.model import content
+from tests.contract.noted_token import NotedToken
 
 
 def test_messages_are_fetched_in_the_order_in_which_they_were_published(backing: OpenBacking) -> None:
@@ -89,7 +90,7 @@ def test_the_mark_of_a_seen_message_lasts_for_its_position_only(backing: OpenBac
 
 
 def test_discard_holds_nothing_and_leaves_the_token_to_the_caller(backing: OpenBacking, bq: BackingQueue) -> None:
-    token = ConfirmToken(1)
+    token = NotedToken()
     first = backing.publish(b"a")
     bq.discard(Incoming(backing.envelope(), stored([b"b", b"c"])))
     assert (bq.depth(), bq.ready_bytes()) == (1, 1)
@@ -135,7 +136,7 @@ def test_messages_with_envelopes_of_their_own_are_published_together(backing: Op
 
 
 def test_one_token_stands_for_all_messages_that_were_published_together(backing: OpenBacking, bq: BackingQueue) -> None:
-    token = ConfirmToken(1)
+    token = NotedToken()
     bq.publish(unlike([(backing.envelope(), body, None) for body in stored([b"a", b"b"])]), MessageProps(confirm=token))
     assert backing.settle() == [token]
     assert backing.settle() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken
+from tests.contract.noted_token import NotedToken
 from tests.contract.variable_house import VHOST, VariableHouse, fill_all_zones, plain_options
 
 
@@ -188,14 +188,14 @@ def test_after_a_purge_what_was_pending_is_the_only_content(house: VariableHouse
 
 @pytest.mark.parametrize("also_pending", [False, True], ids=["all-ready", "some-pending"])
 def test_purged_messages_are_confirmed_once(house: VariableHouse, also_pending: bool) -> None:
-    tokens = [ConfirmToken(1) for _ in range(6)]
+    tokens = [NotedToken() for _ in range(6)]
     for token in tokens:
         house.publish(b"a", b"b", confirm=token)
     if also_pending:
         house.fetch(3)
     house.queue.purge()
     house.push_alphas(100)
-    assert house.queue.drain_confirmed() + house.commit() == tokens
+    assert house.commit() == tokens
     house.queue.ack(house.queue.pending.seq_ids())
     assert house.commit() == []
     assert house.queue.depth() == 0
@@ -205,7 +205,7 @@ def test_purged_messages_are_confirmed_once(house: VariableHouse, also_pending: 
 def test_a_large_body_that_is_acked_before_it_was_written_is_never_written(persistent: bool) -> None:
     """The confirm comes all the same."""
     house = VariableHouse(plain_options(embed_below=50))
-    token = ConfirmToken(1)
+    token = NotedToken()
     house.publish(b"x" * 100, confirm=token, persistent=persistent)
     if not persistent:
         house.push_alphas(1)
@@ -219,10 +219,10 @@ def test_a_large_body_that_is_acked_before_it_was_written_is_never_written(persi
 
 @pytest.mark.parametrize("size", [1, 300], ids=["small", "large"])
 def test_a_message_that_is_fetched_without_ack_before_it_is_safe_is_confirmed(house: VariableHouse, size: int) -> None:
-    token = ConfirmToken(1)
+    token = NotedToken()
     house.publish(b"x" * size, confirm=token)
     house.fetch(1, ack_required=False)
-    assert house.queue.drain_confirmed() + house.commit() == [token]
+    assert house.commit() == [token]
     assert house.commit() == []
     house.crash()
     assert house.queue.depth() == 0

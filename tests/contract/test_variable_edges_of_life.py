@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps
+from penstock.message import Entry, Envelope, Incoming, MessageProps
 from penstock.store.queue.places import JOURNAL, MSG_STORE, QUEUE_STORE
+from tests.contract.noted_token import NotedToken, confirmed
 from tests.contract.variable_house import MANY, VHOST, VariableHouse, fill_all_zones, plain_options
 from tests.disk.sim_files import Survival
 
@@ -341,12 +342,12 @@ def test_deleting_a_queue_whose_writes_are_under_way_leaves_the_others_alone(hou
     other = house.open_queue("77")
     bodies = [b"%d" % number + b"x" * size + b"\xce" for number in range(12)]
     incoming = Incoming(house.envelope(), bodies)
-    token = ConfirmToken(1)
+    token = NotedToken()
     for queue in (house.queue, other):
         queue.publish(incoming, MessageProps(confirm=token) if queue is other else None)
         queue.paging.push_alphas(5)
     other.delete_and_terminate()
-    assert other.drain_confirmed() == [token], "nothing can be lost any more"
+    assert confirmed(other) == [token], "nothing can be lost any more"
     house.commit()
     house.push_alphas(100)
     assert house.drain() == [body[:-1] for body in bodies]

@@ -19,6 +19,7 @@ from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessagePro
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
 from penstock.store.shared.message_store import MessageStoreOptions
+from tests.contract.noted_token import NotedToken, confirmed
 from tests.disk.sim_files import FaultPlan, SimFiles, Survival
 
 VHOST = "5e"
@@ -72,6 +73,7 @@ class VariableHouse:
         survival: Survival = Survival.NOTHING,
         syncer: Callable[[], Syncer] = InlineSyncer,
     ) -> None:
+        NotedToken.told.clear()
         self.options = options or plain_options()
         self.paging = paging or no_paging()
         self.durable = durable
@@ -123,7 +125,7 @@ class VariableHouse:
         """Write and sync what the journal has gathered; the tokens that come of it."""
         self.node.journal.commit(urgent=True)
         self.run_callbacks()
-        return self.queue.drain_confirmed()
+        return confirmed(self.queue)
 
     def run_callbacks(self) -> None:
         while self.callbacks:

@@ -8,7 +8,7 @@ Every line begins with the kind of event, the incarnation of the broker (how oft
     ok delivery      session, tag, queue, redelivered, id, seal, priority, mode
     invoke settle    session, tag, multiple, how (ack, reject, requeue), transaction
     ok barrier       session                             everything sent before on that session has been handled
-    info dropped     session                             the client left without saying so
+    info dropped     session                             the client left without saying so, or was too slow and cut
     info lost        session, reason                     the broker left
     ok closed        session                             both said goodbye, nothing was left unanswered
     invoke define    what, name                          ok define       what, name; `what` as in `definer`

@@ -63,6 +63,8 @@ class Link:
         self._body: list[bytes] = []
         self._missing_bytes = 0
         self.is_blocked = False
+        # Whether the broker has said that it closes the connection: then all that it sent before was read.
+        self.was_told = False
         try:
             self._client = Client("127.0.0.1", port)
         except OSError as error:
@@ -171,6 +173,7 @@ class Link:
         if isinstance(method, commands.Connection.Close):
             # What came before it is still handed out.
             self._lost = LinkLost(f"{method.reply_code} {method.reply_text}")
+            self.was_told = True
             with contextlib.suppress(OSError):
                 self._client.send(0, commands.Connection.CloseOk())
         elif isinstance(method, commands.Channel.Close):

@@ -121,6 +121,9 @@ class CrashClient(threading.Thread, ABC):
             if link is not None:
                 self.take_last(link)
                 link.drop()
+                if not self.stage.clients_vanish and not link.was_told:
+                    # The broker stops, and a client that takes seconds to read what it was sent is cut.
+                    self.add("info dropped")
             self.add("info lost", str(lost))
             # The broker is on its way down: not a connection attempt in each millisecond.
             self.stage.wait(0.01)

@@ -23,9 +23,10 @@ from hypothesis.stateful import (
 )
 
 from penstock.backing.backing_queue import BackingQueue
-from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessageProps, unlike
+from penstock.message import Entry, Envelope, Incoming, MessageProps, unlike
 from tests.contract.backings import BACKING_PARAMETERS, Backing, OpenBacking, expired_at
 from tests.contract.model import GONE, PENDING, READY, BackingModel, content
+from tests.contract.noted_token import NotedToken, confirmed
 from tests.effort import DEEP, examples
 
 EXAMPLES, STEPS = examples(200, deep=5_000), 100 if DEEP else 50
@@ -76,7 +77,7 @@ class BackingMachine(RuleBasedStateMachine):
         bodies = [b"%c" % (97 + (first + index) % 26) * size + b"\xce" for index, size in enumerate(sizes)]
         if expiry_ms < 0 and not confirm:
             return envelope, bodies, None
-        return envelope, bodies, MessageProps(expiry_ms, ConfirmToken(1) if confirm else None)
+        return envelope, bodies, MessageProps(expiry_ms, NotedToken() if confirm else None)
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class BackingMachine(RuleBasedStateMachine):
 
     @rule()
     def drain_confirmed(self) -> None:
-        self.model.confirm(self.bq.drain_confirmed())
+        self.model.confirm(confirmed(self.bq))
         late = [run for run in self.model.owed if not run.persistent]
         assert not late, "a transient run is confirmed as soon as it is held"
 

@@ -74,8 +74,10 @@ class Driver:
 
     def drain(self, queue: OpenQueue) -> None:
         """Take the confirms of one queue."""
-        for token in queue.messages.drain_confirmed():
-            assert isinstance(token, Token)
+        for share in queue.messages.drain_confirmed():
+            share.settle()
+        told, queue.told = queue.told, []
+        for token, failed in told:
             owed = self.owed.get(queue.queue_id, [])
             require(token in owed, f"a confirm came from {queue.name} that was not owed, or came twice")
             owed.remove(token)
@@ -84,7 +86,6 @@ class Driver:
             token.settle()
             unit = token.units[queue.queue_id]
             if unit >= 0 and not queue.is_gone:
-                failed = self.node.store.failed
                 is_known = unit < self.books.promised
                 require(is_known or failed is None, f"{queue.name} confirms although the disk has failed: {failed}")
                 self.books.promise(unit)

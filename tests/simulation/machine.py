@@ -25,6 +25,7 @@ from penstock.store.queue.queue_state import QueueState
 from penstock.store.queue.stored_queue import Counters, StoredQueue
 from tests.disk.sim_files import SimFiles
 from tests.simulation.profile import Profile
+from tests.simulation.publishing import Token
 
 VHOSTS = ("5e", "6f")
 
@@ -162,6 +163,8 @@ class OpenQueue:
         # None until it is open.
         self.backing: BackingQueue | None = None
         self.is_gone = False
+        # What it has confirmed and nobody has looked at yet, and how the disk was then.
+        self.told: list[tuple[Token, OSError | None]] = []
 
     @property
     def messages(self) -> BackingQueue:

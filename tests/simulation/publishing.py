@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.message import ConfirmToken, Entry, Envelope, MessageProps
 from tests.simulation.profile import Profile
+
+if TYPE_CHECKING:
+    from tests.simulation.machine import OpenQueue
 
 # Exchange and routing key.
 ROUTES = (("", "a"), ("amq.direct", "k"), ("x", "a.longer.key"))
@@ -38,6 +42,23 @@ class Token(ConfirmToken):
 
     def refuse(self) -> None:
         self.is_refused = True
+
+
+class QueueToken(ConfirmToken):
+    """A token's share in one queue, which notes when it has confirmed, and whether the disk could be trusted then."""
+
+    __slots__ = ("_queue", "_token")
+
+    def __init__(self, token: Token, queue: OpenQueue) -> None:
+        super().__init__(1)
+        self._token = token
+        self._queue = queue
+
+    def complete(self) -> None:
+        self._queue.told.append((self._token, self._queue.node.store.failed))
+
+    def refuse(self) -> None:
+        self._token.refuse()
 
 
 class Publishers:

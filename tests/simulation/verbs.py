@@ -12,7 +12,7 @@ from penstock.message import Entry, Incoming, MessageProps, Run, unlike
 from tests.simulation.books import Message, QueueBooks, content, require
 from tests.simulation.driver import Driver
 from tests.simulation.machine import VHOSTS, OpenQueue
-from tests.simulation.publishing import Token, shared_entries
+from tests.simulation.publishing import QueueToken, Token, shared_entries
 
 # name → (vhost, durable, max_priority)
 QUEUES = {
@@ -82,7 +82,7 @@ class Verbs(Driver):
         entries = shared_entries(envelope, bodies, props)
         incoming = Incoming(envelope, bodies)
         for queue in queues:
-            first = queue.messages.publish(incoming, props, delivered)
+            first = queue.messages.publish(incoming, _own(props, token, queue), delivered)
             self._published(queue, range(first, first + len(bodies)), entries, token, delivered)
 
     def _publish_entries(self, queues: Sequence[OpenQueue]) -> None:
@@ -92,7 +92,7 @@ class Verbs(Driver):
         incoming = unlike(plain)
         entries = incoming.entries_with(props)
         for queue in queues:
-            first = queue.messages.publish(incoming, props)
+            first = queue.messages.publish(incoming, _own(props, token, queue))
             seq_ids: Sequence[int] = range(first, first + len(entries))
             if queue.max_priority:
                 seq_ids = self._seq_ids_of(queue, entries)
@@ -394,3 +394,8 @@ class Verbs(Driver):
         queue = self.pick()
         if queue is not None:
             queue.messages.timeout()
+
+
+def _own(props: MessageProps | None, token: Token | None, queue: OpenQueue) -> MessageProps | None:
+    """Return what is published to one queue: its share of the token."""
+    return props if props is None or token is None else MessageProps(props.expiry_ms, QueueToken(token, queue))

@@ -21,8 +21,8 @@ Life of a message
 Invariants, true after every call (`check_invariants` asserts what an implementation can know of them)
   1. `fetch` and its kin take ready messages in the order of their seq_ids, requeued ones included.
   2. A seq_id is ready, or pending, or gone; never two of them. depth == len + pending.
-  3. A confirm token is handed out by `drain_confirmed` only when its run is safe, was acked, or was fetched without
-     ack; and at most once per queue.
+  3. A confirm token is settled, or handed out by `drain_confirmed`, only when its run is safe, was acked, or was
+     fetched without ack; and at most once per queue.
   4. Counters (len, depth, bytes) are never negative and equal a recount.
   5. Entries are never changed. A fetched run belongs to the caller.
 
@@ -192,8 +192,9 @@ class BackingQueue(ABC):
         """Append messages; return the first seq_id. They expire together, if at all.
 
         With WAS_DELIVERED or DOUBTFUL the first fetch says redelivered; with DOUBTFUL `doubtful` names them, too.
-        The token in `props.confirm` comes out of `drain_confirmed` once the run is safe.
-        crash: before its token came out, the run may be there whole, in part (a prefix), or not at all.
+        The token in `props.confirm` comes out of `drain_confirmed` if the run is safe as soon as it is held. Else it is
+        settled by the backing itself, when the journal or the database says so, or refused when it cannot be kept.
+        crash: before its token was settled, the run may be there whole, in part (a prefix), or not at all.
         """
 
     def discard(self, incoming: Incoming) -> None:
@@ -204,7 +205,17 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def drain_confirmed(self) -> list[ConfirmToken]:
-        """Tokens of runs that became safe since the last call, each once (invariant 3)."""
+        """Tokens of runs that were safe at once, or became so by work of the callback, each once (invariant 3).
+
+        The caller settles them. It asks behind each publish with a token, and behind such work.
+        """
+
+    @abstractmethod
+    def take_owed(self) -> list[ConfirmToken]:
+        """Return the tokens that were neither settled nor refused nor handed out, and forget them.
+
+        For a queue that is given up. Nothing is said to them afterwards.
+        """
 
     # --- fetching -----------------------------------------------------------------------------------
 

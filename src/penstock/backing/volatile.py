@@ -114,6 +114,9 @@ class VolatileBackingQueue(BackingQueue):
         self._confirmed = []
         return confirmed
 
+    def take_owed(self) -> list[ConfirmToken]:
+        return self.drain_confirmed()
+
     # --- taking ------------------------------------------------------------------------------------
 
     def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:

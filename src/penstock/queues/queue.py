@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock import limits
-from penstock.backing.backing_queue import NOT_DELIVERED, TIMEOUT_TIMED, BackingQueue
+from penstock.backing.backing_queue import NOT_DELIVERED, BackingQueue
 from penstock.backing.nothing_yet import NOTHING_YET
 from penstock.backing.outcomes import DROPPED, FETCHED, NO_ACTOR, REASON_NONE
 from penstock.call_all import call_all
@@ -75,7 +75,6 @@ class Queue(Availability):
         "_in_exclusive_use",
         "_leaving",
         "_owner",
-        "_unconfirmed",
         "activity",
         "arguments",
         "arrivals",
@@ -151,8 +150,6 @@ class Queue(Availability):
         self.lifetime: Lifetime | None = None
         # Publishers of messages; kept while a consumer has no-local.
         self.marks: PublisherMarks | None = None
-        # Publishes to a durable queue that wait for the disk, for the case that it crashes.
-        self._unconfirmed: dict[ConfirmToken, None] = {}
         self._clock = clock
         self.expiry = HeadExpiry(self, backing, expiries, self.has_priorities)
         self._expiries = expiries
@@ -302,8 +299,6 @@ class Queue(Availability):
             self.expiry.arm()
         self.consumers.notify_available(count)
         if confirm is not None:
-            if self.durable:
-                self._unconfirmed[confirm] = None
             self.settle_confirms()
 
     def _nobody_takes_it_now(self) -> bool:
@@ -317,16 +312,10 @@ class Queue(Availability):
             confirm.settle()
 
     def settle_confirms(self) -> None:
-        """Tell publishers what the backing has made safe."""
-        unconfirmed = self._unconfirmed
+        """Tell publishers what the backing has made safe and has not told them itself."""
         tokens = self.backing.drain_confirmed()
-        if unconfirmed:
-            for token in tokens:
-                unconfirmed.pop(token, None)
-        settle_all(tokens)
-        if unconfirmed and self.backing.needs_timeout() != TIMEOUT_TIMED:
-            # It owes no confirm: the rest was refused, and told so.
-            unconfirmed.clear()
+        if tokens:
+            settle_all(tokens)
 
     # --- consuming ----------------------------------------------------------------------------------
 
@@ -727,8 +716,7 @@ class Queue(Availability):
         self._leave_use()
         self.deleted = False
         self.crashed = True
-        unconfirmed, self._unconfirmed = self._unconfirmed, {}
-        refuse_all(list(unconfirmed))
+        refuse_all(self.backing.take_owed())
 
 
 def _refuse(confirm: ConfirmToken | None) -> None:

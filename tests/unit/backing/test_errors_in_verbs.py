@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pytest
+from tests.contract.noted_token import NotedToken
 from tests.contract.variable_house import MANY, VariableHouse, plain_options
 from tests.disk.sim_files import CHANGING_CALLS, SimFiles
 from tests.effort import some
@@ -85,7 +86,7 @@ class Scene:
         return (self.house.envelope(persistent), self.bodies(persistent, [size])[0], props)
 
     def token(self) -> ConfirmToken:
-        self.tokens.append(ConfirmToken(1))
+        self.tokens.append(NotedToken())
         return self.tokens[-1]
 
     def contents(self) -> Contents:
@@ -468,7 +469,7 @@ def test_messages_of_several_levels_are_published_all_or_none() -> None:
     ]
     disk = node.files
     assert isinstance(disk, SimFiles)
-    token = ConfirmToken(1)
+    token = NotedToken()
     disk.plan.fail(errno.EMFILE, "list_dir")
     with pytest.raises(OSError, match="EMFILE"):
         queue.publish(unlike(entries), MessageProps(confirm=token))

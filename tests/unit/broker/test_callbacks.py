@@ -29,8 +29,9 @@ class SlowBacking(VolatileBackingQueue):
         self.owed.extend(super().drain_confirmed())
         return []
 
-    def needs_timeout(self) -> int:
-        return 2 if self.owed else 0
+    def take_owed(self) -> list[ConfirmToken]:
+        owed, self.owed = self.owed, []
+        return owed
 
     def release(self) -> None:
         for token in self.owed:

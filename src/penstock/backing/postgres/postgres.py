@@ -225,6 +225,11 @@ class PgBackingQueue(BackingQueue):
         self._confirmed = []
         return confirmed
 
+    def take_owed(self) -> list[ConfirmToken]:
+        owed = [*self.drain_confirmed(), *self._owed]
+        self._owed.clear()
+        return owed
+
     # --- fetching ---------------------------------------------------------------------------------
 
     def fetch(self, count_max: int, bytes_max: int, ack_required: bool, actor: int = NO_ACTOR) -> Run | None:

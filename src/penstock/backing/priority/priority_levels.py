@@ -128,6 +128,18 @@ class SplitConfirm(ConfirmToken):
         super().__init__(levels)
         self.whole = whole
 
+    def settle(self) -> None:
+        """One level has its part safely; not told to a whole that was refused."""
+        if self.is_last():
+            self.whole.settle()
+
+    def is_last(self) -> bool:
+        """Count a level that has its part safely; return whether the whole is safe by that."""
+        if self.waiting == 0:
+            return False
+        self.waiting -= 1
+        return self.waiting == 0
+
     def refuse(self) -> None:
         """One level could not keep its part: the whole is refused, once, and never confirmed."""
         if self.waiting > 0:

@@ -149,11 +149,13 @@ class PriorityBackingQueue(BackingQueue):
             for token in backing.drain_confirmed():
                 if not isinstance(token, SplitConfirm):
                     drained.append(token)
-                elif token.waiting > 0:
-                    token.settle()
-                    if token.waiting == 0:
-                        drained.append(token.whole)
+                elif token.is_last():
+                    drained.append(token.whole)
         return drained
+
+    def take_owed(self) -> list[ConfirmToken]:
+        # The whole of a divided token is refused once, however many levels owe a part of it.
+        return [token for _, backing in self._levels.open for token in backing.take_owed()]
 
     # --- fetching ---------------------------------------------------------------------------------
 

@@ -1,43 +1,48 @@
-"""Confirms that a queue owes: tokens of runs that are not durable yet, and those that are and wait to be collected.
+"""Confirms that a queue owes: tokens of runs that are not durable yet, and those that were safe as soon as they came.
 
-The journal is asked once per batch, however many runs of this queue it has. The answer comes through the queue's async
-callback, and is dropped with the queue. When the disk fails, a token is refused. When the queue is deleted, it is due:
-nothing can be lost any more.
+The journal is asked once per batch, however many runs of this queue it has, and its answer settles the tokens; nobody
+stands in between. When the disk fails, they are refused. When the queue is deleted, they are due: nothing can be lost
+any more. When it is given up, or the broker stops, they are taken back, and the answer finds none.
 
 Invariants
-  1. A token comes out of `drain` once, or is refused, never both.
-  2. It comes out only when the batch that was open when it was added is durable, or the queue is deleted.
+  1. A token is settled, comes out of `drain`, is refused or is taken back; one of these, and once.
+  2. It is settled only when the batch that was open when it was added is durable.
 """
 
 from __future__ import annotations
 
 from typing import final
 
-from penstock.backing.backing_queue import AsyncCallback
 from penstock.journal.journal import Journal
 from penstock.journal.place import BatchPlace
-from penstock.message import ConfirmToken, refuse_all
+from penstock.message import ConfirmToken, refuse_all, settle_all
 
 
 @final
 class WaitingTokens:
     """The tokens of one queue in one batch; called by the journal when the batch's fate is known."""
 
-    def __init__(self, owed: OwedConfirms, place: BatchPlace) -> None:
+    def __init__(self, waiting: list[WaitingTokens], place: BatchPlace) -> None:
         self.place = place
         self.tokens: list[ConfirmToken] = []
-        self._owed = owed
+        # Where it stands until then, the oldest first.
+        self._waiting = waiting
 
     def answer(self, durable: bool) -> None:
-        self._owed.answered(self, durable)
+        tokens, self.tokens = self.tokens, []
+        if not tokens:
+            return
+        self._waiting.remove(self)
+        if durable:
+            settle_all(tokens)
+        else:
+            refuse_all(tokens)
 
 
 @final
 class OwedConfirms:
-    def __init__(self, journal: Journal, kind: str, callback: AsyncCallback) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._kind = kind
-        self._callback = callback
         # Batches whose fate is not known, the open one last.
         self._waiting: list[WaitingTokens] = []
         self._due: list[ConfirmToken] = []
@@ -50,32 +55,29 @@ class OwedConfirms:
         waiting = self._waiting
         place = self._journal.place
         if not waiting or waiting[-1].place is not place:
-            tokens = WaitingTokens(self, place)
+            tokens = WaitingTokens(waiting, place)
             waiting.append(tokens)
             tokens.tokens.append(token)
             self._journal.when_durable(tokens.answer)
         else:
             waiting[-1].tokens.append(token)
 
-    def answered(self, waiting: WaitingTokens, durable: bool) -> None:
-        """The journal has spoken; the queue hears it in its own context."""
-        # Not a function with a name: compiled, that is a ring that only the garbage collector frees.
-        self._callback(self._kind, lambda backing: self._settle(waiting, durable))
-
-    def _settle(self, waiting: WaitingTokens, durable: bool) -> None:
-        if waiting not in self._waiting:
-            return
-        self._waiting.remove(waiting)
-        if durable:
-            self._due.extend(waiting.tokens)
-            return
-        refuse_all(waiting.tokens)
-
     def give_up(self) -> None:
         """The queue is deleted: what waits is due."""
+        self._due.extend(self._take_waiting())
+
+    def _take_waiting(self) -> list[ConfirmToken]:
+        found: list[ConfirmToken] = []
         for waiting in self._waiting:
-            self._due.extend(waiting.tokens)
+            found.extend(waiting.tokens)
+            # The answer is still to come.
+            waiting.tokens = []
         self._waiting.clear()
+        return found
+
+    def take(self) -> list[ConfirmToken]:
+        """Return all that were not told anything, and forget them."""
+        return self.drain() + self._take_waiting()
 
     def drain(self) -> list[ConfirmToken]:
         due = self._due

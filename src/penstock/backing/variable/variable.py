@@ -17,7 +17,7 @@ Invariants
      when it is gone. An outcome changes that row's kind and nothing else.
   4. Everything below `zones.next_deliver_seq_id` may have been handed out; what was taken by number from behind it has
      a delivery count. So a restart knows what to mark as redelivered.
-  5. A token comes out of `drain_confirmed` when the batch with its run is durable; at once for what is not persistent.
+  5. A token is settled when the batch with its run is durable; of what is not persistent, `drain_confirmed` has it.
   6. A file goes when nothing in it is live; that of a durable queue not before a checkpoint has said so.
   7. An OSError leaves all of this true, and every message ready or pending, or gone if the verb was to remove it. Only
      verbs that must read raise one: fetch and its kin, browse, fold, ackfold, purge. A body that cannot be read raises
@@ -119,7 +119,7 @@ class VariableBackingQueue(BackingQueue):
         self._is_cleared = False
         self._callback = callback
         self._journal = homes.journal
-        self._owed = OwedConfirms(homes.journal, self.KIND, callback)
+        self._owed = OwedConfirms(homes.journal)
         homes.ahead = BodyAhead(partial(callback, self.KIND, _body_came))
         if self.durable:
             homes.open_shared()
@@ -128,6 +128,7 @@ class VariableBackingQueue(BackingQueue):
 
     def terminate(self) -> None:
         """The state is written by the checkpoint of the clean stop, which asks for it after this."""
+        self._owed.take()
         if not self.durable:
             self.delete_and_terminate()
             return
@@ -199,6 +200,9 @@ class VariableBackingQueue(BackingQueue):
 
     def drain_confirmed(self) -> list[ConfirmToken]:
         return self._owed.drain()
+
+    def take_owed(self) -> list[ConfirmToken]:
+        return self._owed.take()
 
     # --- taking ------------------------------------------------------------------------------------
 
