@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from penstock.backing.backing_queue import TIMEOUT_IDLE, BackingQueue
 from penstock.backing.postgres.queues import PgBackingQueues
@@ -62,6 +62,8 @@ class Broker:
         self.global_parameters = GlobalParameters()
         self.vhosts: dict[str, VHost] = {}
         self.direct_replies = DirectReplies()
+        # Runs what would hold the loop up, and hands over its result; the server has threads for that.
+        self.elsewhere: Callable[[Callable[[], Any], Callable[[Any], None]], None] = _here
         # Called with the name of a vhost that is about to be deleted.
         self.vhost_deleted: Callable[[str], None] = _unheard
         # What is counted as memory: queues that have held something, and connections.
@@ -238,6 +240,10 @@ class Broker:
         """A connection is gone: its exclusive queues go too."""
         for vhost in self.vhosts.values():
             vhost.connection_closed(owner)
+
+
+def _here(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    done(work())
 
 
 def _unheard(name: str) -> None:

@@ -113,6 +113,7 @@ class Server:
             elif self._postgres is not None:
                 self.broker = Broker(self.config, postgres=self._postgres.queues)
             self.password_checks = PasswordChecks(self.loop, self.broker.users, SystemClock())
+            self.broker.elsewhere = self.password_checks.run
             self._listen_to_rights()
             self.settlements = Settlements(self.loop, self.broker.clock)
             self.parse_turns = ParseTurns(self.loop, self.broker.clock)

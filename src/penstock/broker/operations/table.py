@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker.operations.admin import audit, node, parameters, policies
+from penstock.broker.operations.admin import audit, node, parameters, permissions, policies, users, vhosts
 from penstock.broker.operations.operation import Operation
 
 OPERATIONS: Final[dict[str, Operation]] = {
-    each.name: each for each in (*node.OPERATIONS, *audit.OPERATIONS, *policies.OPERATIONS, *parameters.OPERATIONS)
+    each.name: each
+    for room in (node, audit, users, permissions, vhosts, policies, parameters)
+    for each in room.OPERATIONS
 }

@@ -7,7 +7,7 @@ import sys
 import click
 
 import penstock
-from penstock.cli.ctl import node_verbs, policy_verbs
+from penstock.cli.ctl import node_verbs, policy_verbs, user_verbs, vhost_verbs
 from penstock.cli.ctl.ctl import EXIT_USAGE
 
 
@@ -23,7 +23,7 @@ def penstockctl() -> None:
     """
 
 
-for _verb in (*node_verbs.VERBS, *policy_verbs.VERBS):
+for _verb in (*node_verbs.VERBS, *policy_verbs.VERBS, *user_verbs.VERBS, *vhost_verbs.VERBS):
     penstockctl.add_command(_verb)
 
 

@@ -12,6 +12,8 @@ import asyncio
 import hmac
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 from penstock import limits
 from penstock.broker.access.password import process_digest
@@ -20,6 +22,7 @@ from penstock.broker.access.users import Users, is_right
 from penstock.clock import Clock
 
 Done = Callable[[User | None], None]
+Result = TypeVar("Result")
 
 
 class PasswordChecks:
@@ -42,10 +45,19 @@ class PasswordChecks:
         if user is not None and password and self._is_known(user, password):
             done(user)
             return
+        self.run(partial(is_right, user, password), partial(self._checked, user, password, done))
+
+    def run(self, work: Callable[[], Result], done: Callable[[Result], None]) -> None:
+        """Run on one of the threads, and call `done` with the result, on the loop."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(limits.PASSWORD_CHECKS_MAX, "penstock-passwords")
-        future = self._loop.run_in_executor(self._threads, is_right, user, password)
-        future.add_done_callback(lambda each: self._checked(user, password, each, done))
+        future = self._loop.run_in_executor(self._threads, work)
+
+        def over(each: asyncio.Future[Result]) -> None:
+            if not each.cancelled():
+                done(each.result())
+
+        future.add_done_callback(over)
 
     async def check_soon(self, name: str, password: bytes) -> User | None:
         """Return the user, or None when name or password are wrong."""
@@ -68,11 +80,9 @@ class PasswordChecks:
             return False
         return hmac.compare_digest(digest, process_digest(password))
 
-    def _checked(self, user: User | None, password: bytes, future: asyncio.Future[bool], done: Done) -> None:
-        if future.cancelled():
-            return
+    def _checked(self, user: User | None, password: bytes, done: Done, is_right: bool) -> None:
         is_still_there = user is not None and self._users.get(user.name) is user
-        if future.result() and user is not None and is_still_there:
+        if is_right and user is not None and is_still_there:
             self._remember(user, password)
             done(user)
         else:
