@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.operations import held_calls, message_moves, messages_at_hand
+from penstock.broker.operations.messages import held_calls, message_moves, messages_at_hand
 from penstock.broker.operations.messages.message_moves import Target
 from penstock.broker.vhost.companions import DEDUP, HELD_FOR_EXCHANGE, HELD_FOR_QUEUE, companion_name
 from penstock.fields import Table
