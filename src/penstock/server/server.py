@@ -328,6 +328,10 @@ class Server:
             connection.drop()
         self.password_checks.close()
         self.settlements.abandon()
+        self.broker.audit.abandon()
+        control, self._control = self._control, None
+        if control is not None:
+            control.abandon()
         if self._store is not None:
             self._store.stop()
             self._store = self.scheduler.store = None

@@ -99,6 +99,12 @@ class AuditLog:
                 log.error("the audit log cannot be synced: %s", error)
             self._close()
 
+    def abandon(self) -> None:
+        """Let go of the folder as a crash would: what was noted and not written is lost, and so is what comes."""
+        self._noted.clear()
+        self._close()
+        self.files = None
+
     def _write(self, files: Files, lines: list[bytes]) -> None:
         file = self._file or self._open(files)
         if self._lost:

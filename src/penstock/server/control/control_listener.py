@@ -73,6 +73,13 @@ class ControlListener:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self._folder, SOCKET_NAME))
 
+    def abandon(self) -> None:
+        """Let go of the socket as a crash would: its name stays in the folder."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._connections):
+            task.cancel()
+
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
