@@ -29,6 +29,12 @@ CONFIRM_SYNC: Final = ("fsync", "os", "none")
 # Which RabbitMQ penstock behaves like where versions differ.
 LENIENT: Final = "lenient"
 STRICT: Final = "strict"
+# What RabbitMQ 4.3 refuses and 3.13 permits, under RabbitMQ's names.
+TRANSIENT_QUEUES: Final = "transient_nonexcl_queues"
+GLOBAL_QOS: Final = "global_qos"
+DEPRECATED: Final = (TRANSIENT_QUEUES, GLOBAL_QOS)
+# RabbitMQ 4's smallest frame_max; the specification's is half of it.
+STRICT_FRAME_BYTES_MIN: Final = 8_192
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("text", "json")
 
@@ -217,6 +223,36 @@ class Config:
         least=1,
         most=limits.MESSAGE_BYTES_MAX,
         rabbitmq_keys=("max_message_size",),
+    )
+
+    # --- compatibility --------------------------------------------------------------------------------
+
+    compatibility: str = setting(
+        LENIENT,
+        "compatibility",
+        "Behave like RabbitMQ 3.13 (lenient), or refuse what RabbitMQ 4.3 refuses (strict).",
+        "Programs that were written for 3.x run as they are. With strict one sees what an upgrade would break:"
+        " transient queues that are not exclusive, basic.qos with global, frames smaller than 8192 bytes."
+        " `penstockctl list_deprecated_features` says what is used.",
+        choices=(LENIENT, STRICT),
+        flag="--compatibility",
+        is_reloaded=True,
+    )
+    deprecated_permitted: list[str] = setting(
+        [],
+        "compatibility",
+        f"Features that strict compatibility permits nevertheless: {', '.join(DEPRECATED)}.",
+        "RabbitMQ's deprecated_features.permit.NAME = true.",
+        default_text="none",
+        is_reloaded=True,
+    )
+    deprecated_denied: list[str] = setting(
+        [],
+        "compatibility",
+        "Features that lenient compatibility refuses nevertheless.",
+        "RabbitMQ's deprecated_features.permit.NAME = false.",
+        default_text="none",
+        is_reloaded=True,
     )
 
     # --- memory and disk ------------------------------------------------------------------------------
@@ -489,6 +525,9 @@ class Config:
                 row.check(value, row.name)
         if self.in_memory:
             self.data_dir = None
+        for name in (*self.deprecated_permitted, *self.deprecated_denied):
+            if name not in DEPRECATED:
+                raise StartupError(f"{name!a} is no deprecated feature; there are {', '.join(DEPRECATED)}")
         if self.postgres_queues and self.postgres_url is None:
             raise StartupError("queues are to be in PostgreSQL, and nobody says where it is: give --postgres URL")
         if not self.users or not self.vhosts:

@@ -12,6 +12,7 @@ from penstock.cli.ctl.formats import FORMATTERS, format_rows
 from penstock.cli.ctl.main import penstockctl
 from penstock.cli.main import main as penstock
 from penstock.testing import Broker
+from tests.server.amqp_client import Client
 
 
 def ctl(folder: Path, *words: str) -> Result:
@@ -30,6 +31,18 @@ def test_status_is_an_object_as_json(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path):
         status = json.loads(ctl(tmp_path, "status", "--json").output)
     assert (status["product"], status["vhosts"], status["data_dir"]) == ("penstock", 1, str(tmp_path))
+
+
+def test_the_use_of_deprecated_features_can_be_listed(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        assert json.loads(ctl(tmp_path, "list_deprecated_features", "--used", "--json").output) == []
+        with Client(broker.host, broker.port) as client:
+            client.handshake().open_channel(1)
+            client.declare(1, "t")
+        (found,) = json.loads(ctl(tmp_path, "list_deprecated_features", "--used", "--json").output)
+        assert len(json.loads(ctl(tmp_path, "list_deprecated_features", "--json").output)) == 2
+    assert (found["name"], found["used"], found["permitted"]) == ("transient_nonexcl_queues", 1, True)
+    assert found["last_used_by"] == "queue 't' in vhost '/'"
 
 
 def test_without_a_broker_a_verb_says_what_to_do(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from penstock.broker.audit.event_exchange import EventExchange
 from penstock.broker.definitions.definition_log import DefinitionLog
 from penstock.broker.definitions.definitions import encode_all
 from penstock.broker.definitions.restore import read_definitions, restore_vhost, whole_vhost
+from penstock.broker.deprecated_features import DeprecatedFeatures
 from penstock.broker.memory.alarms import Alarm, DiskAlarm, MemoryAlarm
 from penstock.broker.memory.memory_ledger import MemoryLedger
 from penstock.broker.memory.memory_monitor import MemoryMonitor
@@ -57,6 +58,7 @@ class Broker:
         self.clock: Clock = SteadyClock(clock or SystemClock())
         self.started_ms = self.clock.wall_ms()
         self.audit = AuditLog(self.clock, None if node is None else node.files)
+        self.deprecated = DeprecatedFeatures(config, self.clock)
         self.expiries = ExpirySchedule()
         self.users = Users()
         self.global_parameters = GlobalParameters()

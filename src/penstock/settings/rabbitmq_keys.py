@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from penstock import limits
-from penstock.config import SETTINGS, default_memory_bytes
+from penstock.config import DEPRECATED, GUEST, SETTINGS, default_memory_bytes
 from penstock.errors import StartupError
 from penstock.setting import Setting
 from penstock.settings.nearest import did_you_mean
@@ -116,6 +116,42 @@ def _default_tag(line: ConfLine, _values: Values, warnings: list[str]) -> None:
         warnings.append(f"{line.where}: the default user is an administrator; {line.key} is passed over")
 
 
+def _deprecated(line: ConfLine, values: Values, warnings: list[str]) -> None:
+    """`deprecated_features.permit.NAME = true|false`"""
+    feature = line.key.removeprefix("deprecated_features.permit.")
+    if feature not in DEPRECATED:
+        warnings.append(f"{line.where}: penstock has no feature {feature}; {line.key} is passed over")
+        return
+    if line.value not in ("true", "false"):
+        raise StartupError(f"{line.where}: {line.key} is '{line.value}'; it must be true or false")
+    values.setdefault("deprecated_permitted" if line.value == "true" else "deprecated_denied", []).append(feature)
+
+
+def _loopback(line: ConfLine, values: Values, warnings: list[str]) -> None:
+    """`loopback_users.NAME = true|false`, `loopback_users = none`"""
+    names = values.setdefault("loopback_users", [GUEST])
+    if line.key == "loopback_users":
+        if line.value != "none":
+            warnings.append(f"{line.where}: loopback_users can be none here; name users as loopback_users.NAME = true")
+            return
+        names.clear()
+        return
+    name = line.key.removeprefix("loopback_users.")
+    if line.value not in ("true", "false"):
+        raise StartupError(f"{line.where}: {line.key} is '{line.value}'; it must be true or false")
+    if name in names:
+        names.remove(name)
+    if line.value == "true":
+        names.append(name)
+
+
+def _log_format(line: ConfLine, values: Values, warnings: list[str]) -> None:
+    if line.value not in ("plaintext", "json"):
+        warnings.append(f"{line.where}: {line.key} can be plaintext or json here; {line.value} is passed over")
+        return
+    values["log_format"] = "json" if line.value == "json" else "text"
+
+
 ROW_LEVEL: Final = SETTINGS["log_level"]
 SPECIAL: Final[dict[str, Reader]] = {
     "listeners.tcp.": _listener,
@@ -125,7 +161,11 @@ SPECIAL: Final[dict[str, Reader]] = {
     "disk_free_limit.relative": _disk_share,
     "disk_free_limit.absolute": _disk_bytes,
     **dict.fromkeys(("log.level", "log.console.level", "log.file.level", "log.default.level"), _log_level),
+    **dict.fromkeys(("log.console.formatter", "log.file.formatter"), _log_format),
     "default_user_tags.": _default_tag,
+    "deprecated_features.permit.": _deprecated,
+    "loopback_users": _loopback,
+    "loopback_users.": _loopback,
 }
 # Keys that end in a name of the user's.
 PREFIXES: Final = tuple(key for key in SPECIAL if key.endswith("."))

@@ -189,6 +189,12 @@ def test_variables_that_mean_nothing_are_named_without_their_value() -> None:
         ("default_pass = $(SECRET)", {"default_pass": "$(OTHER)"}),
         ("default_user_tags.administrator = true", {}),
         ("log.console.level = debug", {"log_level": "debug"}),
+        ("log.console.formatter = json", {"log_format": "json"}),
+        ("loopback_users.guest = false", {"loopback_users": []}),
+        ("loopback_users = none", {"loopback_users": []}),
+        ("loopback_users.ann = true", {"loopback_users": ["guest", "ann"]}),
+        ("deprecated_features.permit.global_qos = true", {"deprecated_permitted": ["global_qos"]}),
+        ("deprecated_features.permit.global_qos = false", {"deprecated_denied": ["global_qos"]}),
     ],
 )
 def test_keys_of_rabbitmq_conf_are_settings(text: str, values: dict[str, Any]) -> None:
@@ -211,6 +217,8 @@ def test_a_share_of_the_memory_is_one_of_this_machine() -> None:
         ),
         ("listeners.tcp.1 = 1\nlisteners.tcp.2 = 2", "penstock has one AMQP listener; listeners.tcp.2 is passed over"),
         ("log.file.level = critical", "penstock logs error and above"),
+        ("log.file.formatter = fancy", "can be plaintext or json here"),
+        ("deprecated_features.permit.ram_node_type = true", "penstock has no feature ram_node_type"),
         ("default_user_tags.monitoring = true", "the default user is an administrator"),
     ],
 )
@@ -234,6 +242,8 @@ def test_other_keys_are_warned_about_by_name(text: str, warning: str) -> None:
         ("vm_memory_high_watermark.relative = nan", "it must be a share of the memory"),
         ("vm_memory_high_watermark.relative = 0", "it must be a share of the memory"),
         ("log.console.level = loud", "it must be one of"),
+        ("loopback_users.guest = maybe", "it must be true or false"),
+        ("deprecated_features.permit.global_qos = maybe", "it must be true or false"),
         ("[{rabbit, []}].", "r.conf is in Erlang's old format"),
     ],
 )

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker.operations.admin import audit, node, parameters, permissions, policies, users, vhosts
+from penstock.broker.operations.admin import (
+    audit,
+    deprecated,
+    node,
+    parameters,
+    permissions,
+    policies,
+    users,
+    vhosts,
+)
 from penstock.broker.operations.operation import Operation
 
 OPERATIONS: Final[dict[str, Operation]] = {
     each.name: each
-    for room in (node, audit, users, permissions, vhosts, policies, parameters)
+    for room in (node, deprecated, audit, users, permissions, vhosts, policies, parameters)
     for each in room.OPERATIONS
 }

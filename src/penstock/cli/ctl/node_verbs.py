@@ -24,4 +24,12 @@ def status(ctl: Ctl) -> None:
     ctl.show_object(ctl.ask("status"))
 
 
-VERBS: Final[tuple[click.Command, ...]] = (ping, status)
+@verb
+@click.option("--used", is_flag=True, help="Those alone that a client has used since the start.")
+def list_deprecated_features(ctl: Ctl, used: bool) -> None:
+    """List what RabbitMQ has deprecated, whether it is permitted here, and how often it was used."""
+    ctl.say("Listing deprecated features ...")
+    ctl.show(ctl.ask("list_deprecated_features", used=used), ("name", "permitted", "used", "last_used_by"))
+
+
+VERBS: Final[tuple[click.Command, ...]] = (ping, status, list_deprecated_features)

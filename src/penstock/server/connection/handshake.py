@@ -13,6 +13,7 @@ from penstock import limits
 from penstock.broker.access.rights import Rights
 from penstock.broker.access.user import User
 from penstock.broker.audit.event import CONNECTION_CREATED, LOGIN_FAILED, LOGIN_SUCCEEDED
+from penstock.config import STRICT, STRICT_FRAME_BYTES_MIN
 from penstock.errors import AmqpError, channel_error, command_invalid, not_allowed
 from penstock.fields import Table
 from penstock.server.connection import auth
@@ -225,8 +226,9 @@ class Handshake:
         connection = self._connection
         config = connection.broker.config
         connection.channels_max = _negotiated("channel_max", method.channel_max, 1, config.channels_max)
+        frame_bytes_min = STRICT_FRAME_BYTES_MIN if config.compatibility == STRICT else limits.FRAME_BYTES_MIN
         connection.frame_bytes_max = _negotiated(
-            "frame_max", method.frame_max, min(limits.FRAME_BYTES_MIN, config.frame_bytes_max), config.frame_bytes_max
+            "frame_max", method.frame_max, min(frame_bytes_min, config.frame_bytes_max), config.frame_bytes_max
         )
         self._expected = OPEN
         connection.heartbeat.start(method.heartbeat)

@@ -10,6 +10,7 @@ from penstock import limits
 from penstock.broker.access.permission import READ
 from penstock.broker.definitions.postgres_arguments import is_in_postgres
 from penstock.broker.vhost import direct_reply
+from penstock.config import GLOBAL_QOS
 from penstock.errors import AmqpError, internal_error, not_allowed, not_implemented, precondition_failed
 from penstock.fields import TYPE_NAMES, Table
 from penstock.message import Run
@@ -41,6 +42,9 @@ INTEGER_TYPES = frozenset("bBsuIil")
 def basic_qos(channel: Channel, method: methods.BasicQos) -> None:
     if method.prefetch_size:
         raise not_implemented(f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.global_:
+        connection = channel.connection
+        connection.broker.deprecated.use(GLOBAL_QOS, f"connection {connection.shown_name()}")
     channel.send(methods.BasicQosOk())
     channel.offer()
     if method.global_:

@@ -11,6 +11,7 @@ from penstock.broker.audit.event import BINDING_CREATED, BINDING_DELETED, QUEUE_
 from penstock.broker.definitions.arguments import queue_notes
 from penstock.broker.definitions.names import default_exchange_refusal, without_line_breaks
 from penstock.broker.vhost import direct_reply
+from penstock.config import TRANSIENT_QUEUES
 from penstock.errors import not_found
 from penstock.queues.queue import Queue
 from penstock.server.channel.channel import Channel
@@ -77,6 +78,7 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
         name = vhost.new_queue_name()
         connection.rights.require(CONFIGURE, "queue", name)
         _check_dead_letter_rights(channel, name, method)
+        _check_deprecated(channel, name, method)
         queue = vhost.declare_server_named_queue(name, method.durable, method.auto_delete, owner, method.arguments)
         is_new = True
     else:
@@ -85,6 +87,7 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
         is_new = name not in vhost.queues
         if is_new:
             _check_dead_letter_rights(channel, name, method)
+            _check_deprecated(channel, name, method)
         queue = vhost.declare_queue(name, method.durable, method.auto_delete, owner, method.arguments)
     if is_new:
         note(
@@ -97,6 +100,12 @@ def _declare(channel: Channel, method: methods.QueueDeclare, name: str) -> Queue
         for text in queue_notes(method.arguments, connection.broker.log is not None):
             log.warning("%s declared with %s", ascii(queue.describe()), ascii(text))
     return queue
+
+
+def _check_deprecated(channel: Channel, name: str, method: methods.QueueDeclare) -> None:
+    if not method.durable and not method.exclusive:
+        connection = channel.connection
+        connection.broker.deprecated.use(TRANSIENT_QUEUES, f"queue '{name}' in vhost '{connection.vhost.name}'")
 
 
 def _check_dead_letter_rights(channel: Channel, name: str, method: methods.QueueDeclare) -> None:
