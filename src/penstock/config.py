@@ -170,6 +170,26 @@ class Config:
         most=3600,
     )
 
+    load_definitions: str | None = setting(
+        None,
+        "users and vhosts",
+        "Import this definitions file, in RabbitMQ's format, at each start.",
+        "A broker that is made anew, in a container or for a test, has its users, queues and policies at once.",
+        kind=TEXT,
+        is_optional=True,
+        flag="--load-definitions",
+        metavar="FILE",
+        default_text="none",
+        rabbitmq_keys=("load_definitions", "definitions.local.path"),
+    )
+    definitions_skip_if_unchanged: bool = setting(
+        False,
+        "users and vhosts",
+        "Pass over the definitions file if the same one was imported last.",
+        "What was deleted by hand since then stays deleted.",
+        rabbitmq_keys=("definitions.skip_if_unchanged",),
+    )
+
     # --- protocol -------------------------------------------------------------------------------------
 
     channels_max: int = setting(

@@ -32,6 +32,7 @@ from penstock.server.control.control_listener import ControlListener
 from penstock.server.descriptors import DescriptorBudget, descriptor_limit
 from penstock.server.faults import Faults
 from penstock.server.http.http import HttpListener
+from penstock.server.load_definitions import load_definitions
 from penstock.server.postgres.open import OpenPostgres, open_postgres
 from penstock.server.settling.settlements import Settlements
 from penstock.server.sync.open_store import MakeReader, MakeSyncer, best_syncer, open_broker
@@ -118,6 +119,8 @@ class Server:
             self.settlements = Settlements(self.loop, self.broker.clock)
             self.parse_turns = ParseTurns(self.loop, self.broker.clock)
             self.broker.audit.wake = self._audit_soon
+            if self.config.load_definitions is not None:
+                load_definitions(self.broker, self.config.load_definitions, self.config.definitions_skip_if_unchanged)
             if self.config.data_dir is not None:
                 self._control = ControlListener(Performer(self.broker, OPERATIONS), self.config.data_dir)
                 await self._control.start()

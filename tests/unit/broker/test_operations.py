@@ -58,6 +58,8 @@ def test_an_operation_gets_its_arguments_and_its_result_is_the_answer() -> None:
         ({"name": "a", "is_loud": 1}, "'is_loud' of measure must be true or false"),
         ({"name": "a", "keys": "x"}, "'keys' of measure must be a list of texts"),
         ({"name": "a", "keys": ["x", 1]}, "'keys' of measure must be a list of texts"),
+        ({"name": "\ud800"}, "'name' of measure has a text with half a surrogate pair: '\\ud800'"),
+        ({"name": "a", "keys": ["x\udbff"]}, "'keys' of measure has a text with half a surrogate pair: 'x\\udbff'"),
         ({"name": "a", "cuont": 1}, "measure has no argument 'cuont'; did you mean 'count'?"),
     ],
 )

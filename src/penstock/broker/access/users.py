@@ -110,6 +110,15 @@ class Users:
             self._configured.pop(name, None)
             self.user_deleted(name)
 
+    def default_user(self) -> User | None:
+        """Return the default user while there is one."""
+        return self._configured.get(self._default)
+
+    def restore_default(self, user: User) -> None:
+        """Have the default user back: the change that made it go is taken back."""
+        self._configured[user.name] = user
+        self._default = user.name
+
     def _changeable(self, name: str) -> User:
         if name in self._configured:
             raise BadAccess(

@@ -58,10 +58,31 @@ class Operation:
                 meant = f"; did you mean '{near[0]}'?" if near else ""
                 raise BadRequest(f"{self.name} has no argument '{name}'{meant}")
             check_kind(f"'{name}' of {self.name}", value, self.kinds[name])
+            check_texts(f"'{name}' of {self.name}", value)
         missing = [name for name in self._needed if name not in arguments]
         if missing:
             raise BadRequest(f"{self.name} needs {', '.join(missing)}")
         return self._function(call, **arguments)
+
+
+def check_texts(described: str, value: object) -> None:
+    """Raise BadRequest if a text out of JSON, however deep, has half a surrogate pair: it could not be written.
+
+    Names that are not UTF-8 are kept as Python keeps file names, in the surrogates from DC80 to DCFF. Those can be.
+    """
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            try:
+                each.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError:
+                raise BadRequest(f"{described} has a text with half a surrogate pair: {each[:64]!a}") from None
+        elif isinstance(each, dict):
+            waiting.extend(each.keys())
+            waiting.extend(each.values())
+        elif isinstance(each, list):
+            waiting.extend(each)
 
 
 def check_kind(described: str, value: object, kind: Any) -> None:

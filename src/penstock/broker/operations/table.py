@@ -11,6 +11,7 @@ from penstock.broker.operations.admin import (
     parameters,
     permissions,
     policies,
+    transfer,
     users,
     vhosts,
 )
@@ -18,6 +19,6 @@ from penstock.broker.operations.operation import Operation
 
 OPERATIONS: Final[dict[str, Operation]] = {
     each.name: each
-    for room in (node, deprecated, audit, users, permissions, vhosts, policies, parameters)
+    for room in (node, deprecated, audit, users, permissions, vhosts, policies, parameters, transfer)
     for each in room.OPERATIONS
 }

@@ -155,6 +155,8 @@ def _own_keys() -> dict[str, PolicyKey]:
 
 # RabbitMQ's words win where both know a key.
 KEYS: Final[dict[str, PolicyKey]] = {**_own_keys(), **_LIMITS, **_OF_RABBITMQ, **_WITHOUT_EFFECT}
+# A RabbitMQ refuses a policy that has one of these.
+OWN_KEYS: Final = frozenset(_own_keys()) - {*_LIMITS, *_OF_RABBITMQ, *_WITHOUT_EFFECT}
 
 # A policy that has one of these does not match a queue of the type at all, as in RabbitMQ: it is meant for others.
 NOT_FOR_CLASSIC: Final = frozenset(

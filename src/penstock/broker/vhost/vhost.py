@@ -502,14 +502,16 @@ class VHost(QueueOwner):
         self.bind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
 
     def is_queue_bound(self, source: str, queue_name: str, routing_key: str, arguments: Table) -> bool:
-        binding = Binding(source, (QUEUE, queue_name), routing_key, arguments)
+        return self.is_bound(Binding(source, (QUEUE, queue_name), routing_key, arguments))
+
+    def is_bound(self, binding: Binding) -> bool:
         return binding.key in self._bindings_to.get(binding.destination, {})
 
     def unbind_queue(self, source: str, queue_name: str, routing_key: str, arguments: Table) -> None:
-        self._unbind(Binding(source, (QUEUE, queue_name), routing_key, arguments))
+        self.unbind(Binding(source, (QUEUE, queue_name), routing_key, arguments))
 
     def unbind_exchange(self, source: str, destination: str, routing_key: str, arguments: Table) -> None:
-        self._unbind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
+        self.unbind(Binding(source, (EXCHANGE, destination), routing_key, arguments))
 
     def bind(self, binding: Binding) -> None:
         """Bind; binding again what is bound is fine."""
@@ -530,7 +532,7 @@ class VHost(QueueOwner):
             if self.log is not None and self._lasts(binding):
                 self.log.bound(self.name, binding)
 
-    def _unbind(self, binding: Binding) -> None:
+    def unbind(self, binding: Binding) -> None:
         """Unbind; what was not bound is unbound already. An auto-delete exchange goes with its last binding."""
         source = self.exchanges.get(binding.source)
         if source is not None and source.unbind(binding):

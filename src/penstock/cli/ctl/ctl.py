@@ -39,6 +39,10 @@ class Ctl:
         self._is_quiet = is_quiet
         self._with_headers = with_headers
 
+    @property
+    def is_json(self) -> bool:
+        return self._formatter == JSON
+
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Have the broker do something, and return its result."""
         with BrokerControl(self._data_dir) as control:

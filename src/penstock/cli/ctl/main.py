@@ -7,7 +7,7 @@ import sys
 import click
 
 import penstock
-from penstock.cli.ctl import node_verbs, policy_verbs, user_verbs, vhost_verbs
+from penstock.cli.ctl import definition_verbs, node_verbs, policy_verbs, user_verbs, vhost_verbs
 from penstock.cli.ctl.ctl import EXIT_USAGE
 
 
@@ -23,8 +23,9 @@ def penstockctl() -> None:
     """
 
 
-for _verb in (*node_verbs.VERBS, *policy_verbs.VERBS, *user_verbs.VERBS, *vhost_verbs.VERBS):
-    penstockctl.add_command(_verb)
+for _verbs in (node_verbs, user_verbs, vhost_verbs, policy_verbs, definition_verbs):
+    for _verb in _verbs.VERBS:
+        penstockctl.add_command(_verb)
 
 
 def main() -> None:
