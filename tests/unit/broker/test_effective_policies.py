@@ -273,7 +273,7 @@ def test_a_queue_that_goes_takes_its_place_along(house: House) -> None:
         ({"message-deduplication": True}, "message-deduplication needs cache-size"),
         ({"delayed-retry-min": 5, "delayed-retry-max": 4}, "delayed-retry-max is below delayed-retry-min"),
         ({"max-length": True}, "true is not a valid maximum length"),
-        ({"group-header": ""}, '<<"">> is not the name of a header'),
+        ({"group-header": ""}, "<<>> is not the name of a header"),
         ({"dead-letter-exchange": "x" * 100_000}, "the definition takes"),
     ],
 )

@@ -38,6 +38,8 @@ def _term(value: Any, depth: int) -> str:
 
 def _text(value: str) -> str:
     octets = value.encode("utf-8", "surrogateescape")
+    if not value:
+        return "<<>>"
     if value.isascii() and value.isprintable():
         quoted = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'<<"{quoted}">>'
