@@ -21,6 +21,7 @@ from penstock.message import ConfirmToken, Entry, Envelope, Incoming, MessagePro
 from tests.contract.noted_token import NotedToken, confirmed
 from tests.contract.postgres_backings import lose_power as end_sessions
 from tests.contract.postgres_backings import postgres, tiny_postgres
+from tests.contract.renumbered_backings import RenumberedBackingQueues
 from tests.contract.variable_backings import lose_power, tiny_variable, variable
 
 QUEUE_ID = "0f3a"
@@ -49,6 +50,7 @@ class Backing:
 BACKINGS = [
     Backing("volatile", lambda folder: VolatileBackingQueues(), survives=False),
     Backing("priority-of-volatile", lambda folder: PriorityBackingQueues(VolatileBackingQueues(), 3), survives=False),
+    Backing("renumbered-volatile", lambda folder: RenumberedBackingQueues(VolatileBackingQueues()), survives=False),
     Backing("variable", variable, survives=True, lose_power=lose_power),
     Backing("tiny-variable", tiny_variable, survives=True, lose_power=lose_power, is_tiny=True),
     Backing(

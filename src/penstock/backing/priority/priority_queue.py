@@ -131,7 +131,10 @@ class PriorityBackingQueue(BackingQueue):
             self._opened(level)
         if props is not None and props.confirm is not None:
             props = MessageProps(props.expiry_ms, SplitConfirm(props.confirm, len(by_level)))
-        firsts = [self._publish_to(level, unlike(part), props, delivered) for level, part in by_level.items()]
+        firsts = [
+            self._publish_to(level, unlike(part, incoming.is_timed), props, delivered)
+            for level, part in by_level.items()
+        ]
         return firsts[0]
 
     def _publish_to(self, level: int, incoming: Incoming, props: MessageProps | None, delivered: int) -> int:

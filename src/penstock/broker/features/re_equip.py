@@ -48,24 +48,27 @@ if TYPE_CHECKING:
 NO_RETRY = "disabled"
 
 
-def re_equip(vhost: VHost, queue: Queue, before: Table, expiries: ExpirySchedule) -> None:
-    """Have the queue's `effective_arguments` take effect; `before` are those that it went by until now."""
+def re_equip(vhost: VHost, queue: Queue, before: Table, expiries: ExpirySchedule, has_moved: bool = False) -> None:
+    """Have the queue's `effective_arguments` take effect; `before` are those that it went by until now.
+
+    `has_moved`: it has another backing, too, and what knows messages by their numbers is made anew.
+    """
     if queue.deleted or queue.crashed:
         return
     old, new = read_features(before), read_features(queue.effective_arguments)
-    if before.get("x-queue-mode") != queue.effective_arguments.get("x-queue-mode"):
+    if has_moved or before.get("x-queue-mode") != queue.effective_arguments.get("x-queue-mode"):
         set_mode(queue)
-    if old == new:
+    if old == new and not has_moved:
         return
     _change_dead_letters(vhost, queue, new)
     _change_returns(vhost, queue, new, expiries)
     if old.single_active != new.single_active:
         _change_activity(queue, new)
-    if _orders(old) != _orders(new):
+    if has_moved or _orders(old) != _orders(new):
         _change_selection(queue, new)
     if old.expires_ms != new.expires_ms:
         _change_lifetime(vhost, queue, new, expiries)
-    if _intakes(old) != _intakes(new):
+    if has_moved or _intakes(old) != _intakes(new):
         _change_intake(vhost, queue, new, expiries)
     queue.expiry.arm()
     queue.consumers.notify_available(queue.available_count())
@@ -141,7 +144,7 @@ def _change_selection(queue: Queue, new: Features) -> None:
     present = queue.selection
     order = make_order(new)
     if order is None:
-        if present is None:
+        if present is None and not queue.is_choosy:
             return
         order = FifoOrder()
     selection = ShelfSelection(queue.leaving, queue.own_backing(), order, new.expire_anywhere, queue.has_priorities)

@@ -11,6 +11,7 @@ from penstock.broker.operations.admin import (
     parameters,
     permissions,
     policies,
+    queue_migration,
     transfer,
     users,
     vhosts,
@@ -19,6 +20,6 @@ from penstock.broker.operations.operation import Operation
 
 OPERATIONS: Final[dict[str, Operation]] = {
     each.name: each
-    for room in (node, deprecated, audit, users, permissions, vhosts, policies, parameters, transfer)
+    for room in (node, deprecated, audit, users, permissions, vhosts, policies, parameters, queue_migration, transfer)
     for each in room.OPERATIONS
 }

@@ -148,10 +148,10 @@ class Policies:
     def exchange_removed(self, name: str) -> None:
         self._exchanges.pop(name, None)
 
-    def redefined(self, queue: Queue) -> None:
+    def redefined(self, queue: Queue, has_moved: bool) -> None:
         """The queue has other arguments now: have them take effect, with what its policies say."""
         self._note(queue)
-        self._change(queue)
+        self._change(queue, has_moved)
 
     def _note(self, queue: Queue) -> bool:
         """Find out what applies; return whether that is something else than before."""
@@ -164,10 +164,10 @@ class Policies:
         applied = self.of_queue(queue.name)
         return queue.arguments if applied is NOTHING else effective_arguments(queue.arguments, applied.definition())
 
-    def _change(self, queue: Queue) -> None:
+    def _change(self, queue: Queue, has_moved: bool = False) -> None:
         before = queue.effective_arguments
         queue.effective_arguments = self._arguments_for(queue)
-        re_equip(self._vhost, queue, before, self._expiries)
+        re_equip(self._vhost, queue, before, self._expiries, has_moved)
         # Publishers remember how a queue takes messages.
         self._vhost.topology_version += 1
 

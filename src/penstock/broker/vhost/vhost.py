@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue, Recovery
@@ -61,6 +61,13 @@ EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
 Vanished = Callable[[str, str, str], None]
 
 
+class Migrating(Protocol):
+    """What a vhost knows of a queue's change of its backing (`broker.migration`)."""
+
+    def give_up(self) -> None:
+        """Leave the queue as it was: the broker stops."""
+
+
 class VHost(QueueOwner):
     def __init__(
         self,
@@ -97,6 +104,8 @@ class VHost(QueueOwner):
         self.memory = MemoryLedger()
         self.handovers = Handovers(clock)
         self.policies = Policies(self, expiries)
+        # Queues that are on their way into another backing.
+        self.migrations: dict[Queue, Migrating] = {}
         # Queues that remember for others; clients do not see them.
         self.companions = Companions(self._make_companion, self._drop_queue)
         self._expiries = expiries
@@ -296,6 +305,28 @@ class VHost(QueueOwner):
         set_mode(backing, queue.effective_arguments)
         self.memory.add(queue)
         return backing
+
+    def open_move(self, queue: Queue, queue_id: str, arguments: Table) -> tuple[BackingQueue, AsyncCallbackTo]:
+        """Return a new backing beside that of a queue which is to change it; its results lead nowhere yet."""
+        callback = AsyncCallbackTo(self._post)
+        return self._backings.open(queue.name, queue_id, queue.durable, arguments, None, callback), callback
+
+    def check_redefinition(self, queue: Queue, auto_delete: bool, arguments: Table) -> None:
+        """Raise 406 unless the queue could be declared like that."""
+        described = queue.describe()
+        exclusive = queue.exclusive_owner is not None
+        args.check_queue_arguments(arguments, described)
+        has_postgres = self._backings.postgres is not None
+        check_backing(queue.name, queue.durable, auto_delete, exclusive, arguments, has_postgres, described)
+        args.check_quorum_properties(arguments, queue.durable, auto_delete, exclusive, described)
+        self._check_room(described, arguments, definition_bytes(arguments, queue.name))
+
+    def redefined(self, queue: Queue, before: Table, has_moved: bool) -> None:
+        """The queue has other arguments than `before`: record it, and have them take effect."""
+        self.declared_bytes += definition_bytes(queue.arguments, queue.name) - definition_bytes(before, queue.name)
+        if queue.durable and self.log is not None:
+            self.log.queue_declared(self.name, queue)
+        self.policies.redefined(queue, has_moved)
 
     def _make(
         self,
@@ -664,6 +695,8 @@ class VHost(QueueOwner):
     def stop(self) -> None:
         """Leave what lasts for the next start."""
         self.policies.stop()
+        for migrating in list(self.migrations.values()):
+            migrating.give_up()
         call_all([*[queue.terminate for queue in self.all_queues()], self._backings.stop])
 
     def definition_bytes(self) -> int:

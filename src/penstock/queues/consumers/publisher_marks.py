@@ -58,6 +58,13 @@ class PublisherMarks:
         index = bisect_right(self._firsts, seq_id) - 1
         return index >= 0 and seq_id < self._ends[index] and self._publishers[index] is publisher
 
+    def moved(self, backing: BackingQueue) -> None:
+        """The messages are in another backing now, under numbers whose publishers are not known."""
+        self._backing = backing
+        self._firsts.clear()
+        self._ends.clear()
+        self._publishers.clear()
+
     def stretch_count(self) -> int:
         return len(self._firsts)
 

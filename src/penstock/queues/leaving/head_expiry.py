@@ -107,6 +107,13 @@ class HeadExpiry(Expiring):
         self.may_expire = self.has_recovered = True
         self._latest_ms = NEVER_MS
 
+    def moved(self, backing: BackingQueue, has_priorities: bool) -> None:
+        """The messages are in another backing now."""
+        self.backing = backing
+        self._has_priorities = has_priorities
+        self.recovered()
+        self.forget_if_empty()
+
     def drop_head(self) -> bool:
         """Take expired messages from the head; True when there are more than one turn can take."""
         queue = self._queue

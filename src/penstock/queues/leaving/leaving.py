@@ -173,6 +173,10 @@ class Leaving(DeadLetterSource, SelectionHost):
     def already_at(self, seq_id: int) -> frozenset[str]:
         return self._already_at.get(seq_id, NOWHERE)
 
+    def moved(self) -> None:
+        """The messages have other numbers now: which targets have some of them is not known any more."""
+        self._already_at.clear()
+
     def _forget_targets(self, seq_ids: Sequence[int]) -> None:
         if self._already_at:
             for seq_id in seq_ids:

@@ -99,6 +99,10 @@ class Returns:
         self._retry = retry
         self._retry_type = retry_type
 
+    def moved(self, backing: BackingQueue) -> None:
+        """The messages are in another backing now."""
+        self._backing = backing
+
     def is_idle(self) -> bool:
         """Return whether no message was put off."""
         return not self._put_off

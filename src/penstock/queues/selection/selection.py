@@ -128,6 +128,14 @@ class Selection(ABC):
     def shelved_from(self, seq_id: int, count: int) -> list[int]:
         """Shelved numbers from this one on, the lowest first, so many at most; without a look at the others."""
 
+    def has(self, seq_id: int) -> bool:
+        """Return whether the message is shelved."""
+        return seq_id in self.shelved_from(seq_id, 1)
+
+    def is_redelivered(self, seq_id: int) -> bool:
+        """Return whether the message is shelved, and its next delivery will say that it is redelivered."""
+        return False
+
     def is_needed(self) -> bool:
         """False when the queue can do without it again: nothing shelved, and no order of its own."""
         return True

@@ -331,10 +331,14 @@ class ShelfSelection(Selection):
             else:
                 self._order.settled(item)
                 unwanted.append(seq_id)
+        back = [seq_id for seq_id in seq_ids if seq_id in self._shelf.items]
         if strangers:
             for item in self._shelf.read_pending(strangers):
                 self._return(item, unwanted)
-        self._backing.note_returned([seq_id for seq_id in seq_ids if seq_id in self._shelf.items])
+                # Its number may be another one now than that which it was given back by.
+                if item.seq_id in self._shelf.items:
+                    back.append(item.seq_id)
+        self._backing.note_returned(back)
         self._shelve_in_front()
         self._tell()
         return unwanted
@@ -441,6 +445,13 @@ class ShelfSelection(Selection):
 
     def shelved_from(self, seq_id: int, count: int) -> list[int]:
         return self._shelf.ids.listed_from(seq_id, count)
+
+    def has(self, seq_id: int) -> bool:
+        return seq_id in self._shelf.items
+
+    def is_redelivered(self, seq_id: int) -> bool:
+        item = self._shelf.items.get(seq_id)
+        return item is not None and item.redelivered
 
     def is_needed(self) -> bool:
         return self._order.IS_OF_THE_QUEUE or self._expire_anywhere or len(self._shelf) > 0
