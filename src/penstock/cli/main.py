@@ -13,7 +13,8 @@ from penstock.cli.fsck import fsck
 from penstock.cli.history import history
 from penstock.cli.pg import pg
 from penstock.cli.pipeline import pipeline
-from penstock.cli.put import put, queues
+from penstock.cli.put import put
+from penstock.cli.queues import queues
 from penstock.cli.serve import serve
 from penstock.cli.service import service
 from penstock.cli.work import work

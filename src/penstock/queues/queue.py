@@ -590,29 +590,6 @@ class Queue(Availability):
         if returns and not self.returning and not self.deleted and not self.crashed:
             self.consumers.notify_available(self.available_count())
 
-    # --- another backing --------------------------------------------------------------------------------
-
-    def move_to(self, backing: BackingQueue, queue_id: str, arguments: Table) -> None:
-        """Go on with another backing, which holds what this one held. The features are set anew by the caller."""
-        former = self.backing
-        self.backing = backing
-        self.queue_id = queue_id
-        self.arguments = arguments
-        self.expiry.moved(backing, self.has_priorities)
-        self.selection = None
-        if self.returns is not None:
-            self.returns.moved(backing)
-        if self._leaving is not None:
-            self._leaving.moved()
-        if self.marks is not None:
-            self.marks.moved(backing)
-        for consumer in self.consumers.consumers():
-            consumer.left(former)
-            consumer.joined(backing)
-            # Positions are others: a browser begins anew.
-            consumer.browse_seq_id = 0
-            consumer.browse_page.clear()
-
     # --- a start ----------------------------------------------------------------------------------------
 
     def recovered(self) -> None:

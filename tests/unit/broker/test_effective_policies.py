@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.broker.access.pattern import Pattern
+from penstock.broker.access.pattern_syntax import BadPattern
 from penstock.broker.broker import Broker
 from penstock.broker.operations.call_errors import BadRequest, NotFound
 from penstock.broker.policies.effective import effective_arguments, effective_definition
+from penstock.broker.policies.name_pattern import matcher
 from penstock.broker.policies.policies import LOOKS_AT_ONCE, Policies
 from penstock.broker.policies.policy import Policy
 from penstock.broker.policies.policy_check import checked_policy
@@ -118,8 +123,25 @@ class House:
             name, pattern, definition, rest.pop("priority", 0), rest.pop("apply_to", "all"), is_operator
         )
         over: list[str] = []
+        waits = rest.pop("waits", True)
         self.policies.put(policy, is_operator, lambda: over.append(name))
+        if waits:
+            self.wait_for(over)
         return over
+
+    def clear(self, name: str) -> None:
+        over: list[str] = []
+        self.policies.clear(name, False, lambda: over.append(name))
+        self.wait_for(over)
+
+    def wait_for(self, over: list[str]) -> int:
+        """Let turns pass until the walk is over; how many."""
+        turns = 0
+        while not over:
+            turns += 1
+            self.broker.expiries.run_due(self.broker.clock.wall_ms() + turns)
+            assert turns < 10_000
+        return turns
 
     def declare(self, name: str, **arguments: Field) -> None:
         self.vhost.declare_queue(name, True, False, None, {key.replace("_", "-"): f for key, f in arguments.items()})
@@ -144,7 +166,7 @@ def test_the_highest_priority_counts_and_among_equals_the_first_name(house: Hous
     assert house.of("q") == "c"
     house.put("d", priority=-1)
     assert house.of("q") == "c"
-    house.policies.clear("c", False, lambda: None)
+    house.clear("c")
     assert house.of("q") == "a"
 
 
@@ -227,7 +249,7 @@ def test_the_alternate_exchange_of_a_policy_counts_unless_the_exchange_has_one(h
         None,
     ]
     assert vhost.topology_version > version, "publishers forget their routes"
-    house.policies.clear("p", False, lambda: None)
+    house.clear("p")
     assert [vhost.exchanges[name].alternate for name in ("plain", "own", "later")] == [None, "mine", None]
 
 
@@ -235,19 +257,14 @@ def test_very_many_queues_change_over_several_turns_and_the_end_is_told_once(hou
     count = LOOKS_AT_ONCE // 5
     for number in range(count):
         house.declare(f"q{number}")
-    first = house.put("p", "^q")
+    first = house.put("p", "^q", waits=False)
     assert first == []
     assert [house.of("q0"), house.of(f"q{count - 1}")] == ["p", None]
     # What is declared meanwhile, or changed once more, is not behind.
     house.declare("q-late")
     assert house.of("q-late") == "p"
-    second = house.put("p", "^q", definition={"max-length": 4})
-    turns = 0
-    while not second:
-        turns += 1
-        house.broker.expiries.run_due(house.broker.clock.wall_ms() + turns)
-        assert turns < 1000
-    assert turns > 1
+    second = house.put("p", "^q", definition={"max-length": 4}, waits=False)
+    assert house.wait_for(second) > 1
     assert [first, second] == [["p"], ["p"]]
     for queue in house.vhost.queues.values():
         assert queue.effective_arguments == {"x-max-length": ("l", 4)}
@@ -314,3 +331,20 @@ def test_clearing_what_is_not_there_is_refused(house: House) -> None:
         house.policies.clear_parameter("shovel", "s")
     with pytest.raises(BadRequest, match="policies may not be set using this method"):
         house.policies.set_parameter("policy", "s", {})
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["a", "b", "^", "$", "|", "(", ")", "(?:", "(?!", ".", ".*", "\\.", "*", "+", "?", "[ab]", "{2}", "-", "é"]
+        ),
+        max_size=8,
+    ).map("".join),
+    st.text("ab.-é\n", max_size=8),
+)
+def test_simple_patterns_match_what_the_machine_matches(pattern: str, name: str) -> None:
+    try:
+        machine = Pattern(pattern)
+    except BadPattern:
+        return
+    assert matcher(pattern)(name) == machine.matches(name)

@@ -92,8 +92,9 @@ class Migration(Migrating):
         if queue.way_back is not None:
             queue.way_back()
         self._callback.lead_to(queue)
-        queue.move_to(backing, self._queue_id, wanted.arguments)
-        queue.auto_delete = wanted.auto_delete
+        queue.queue_id = self._queue_id
+        queue.arguments, queue.auto_delete = wanted.arguments, wanted.auto_delete
+        _give_backing(queue, backing)
         backing.set_takers(queue.is_wanted)
         self._vhost.redefined(queue, before, True)
         self._is_flipped = True
@@ -121,3 +122,22 @@ class Migration(Migrating):
             return
         self._later.stop()
         self._ended(error)
+
+
+def _give_backing(queue: Queue, backing: BackingQueue) -> None:
+    """Have a queue go on with a backing that holds what the former one held. The features are set anew afterwards."""
+    former = queue.backing
+    queue.backing = backing
+    queue.expiry.moved(backing, queue.has_priorities)
+    queue.selection = None
+    queue.leaving.moved()
+    if queue.returns is not None:
+        queue.returns.moved(backing)
+    if queue.marks is not None:
+        queue.marks.moved(backing)
+    for consumer in queue.consumers.consumers():
+        consumer.left(former)
+        consumer.joined(backing)
+        # Positions are others: a browser begins anew.
+        consumer.browse_seq_id = 0
+        consumer.browse_page.clear()

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from penstock.queues.queue import Queue
     from penstock.routing.exchange import Exchange
 
-# Names looked at in one turn, and what a queue that changes counts as: about a millisecond together.
+# Names looked at in one turn, and what a queue that changes counts as.
 LOOKS_AT_ONCE: Final = 1000
 CHANGE_COSTS: Final = 25
+# And for how long, whatever the patterns cost.
+TURN_S: Final = 0.004
 
 Done = Callable[[], None]
 
@@ -193,7 +195,9 @@ class Policies:
     def _go_on(self, now_ms: int) -> None:
         looks = LOOKS_AT_ONCE
         walk = self._walk
-        while walk and looks > 0:
+        clock = self._vhost.clock
+        until_s = clock.monotonic_s() + TURN_S
+        while walk and looks > 0 and clock.monotonic_s() < until_s:
             is_queue, name = walk.popleft()
             looks -= 1
             if is_queue:
