@@ -245,6 +245,69 @@ class Config:
         rabbitmq_keys=("max_message_size",),
     )
 
+    # --- limits ---------------------------------------------------------------------------------------
+
+    connections_max: int = setting(
+        limits.CONNECTIONS_MAX,
+        "limits",
+        "Connections that have logged in.",
+        "Each takes a descriptor and some 8 KiB; a process that may open few files has fewer.",
+        least=1,
+        most=limits.CONNECTIONS_MAX,
+        rabbitmq_keys=("connection_max", "max_connections"),
+    )
+    consumers_per_channel_max: int = setting(
+        limits.CONSUMERS_PER_CHANNEL_MAX,
+        "limits",
+        "Consumers of one channel.",
+        "Every change of a channel's credit is told to each of them.",
+        least=1,
+        most=limits.CONSUMERS_PER_CHANNEL_MAX,
+        rabbitmq_keys=("consumer_max_per_channel",),
+        is_reloaded=True,
+    )
+    queues_per_vhost_max: int = setting(
+        limits.QUEUES_PER_VHOST_MAX,
+        "limits",
+        "Queues of one vhost.",
+        "They are in memory and in every checkpoint, and a start reads them whole.",
+        least=1,
+        most=limits.QUEUES_PER_VHOST_MAX,
+    )
+    exchanges_per_vhost_max: int = setting(
+        limits.EXCHANGES_PER_VHOST_MAX,
+        "limits",
+        "Exchanges of one vhost, with those that are always there.",
+        "They are in memory and in every checkpoint, and a start reads them whole.",
+        least=10,
+        most=limits.EXCHANGES_PER_VHOST_MAX,
+    )
+    bindings_per_vhost_max: int = setting(
+        limits.BINDINGS_PER_VHOST_MAX,
+        "limits",
+        "Bindings of one vhost.",
+        "They are in memory and in every checkpoint, and a start reads them whole.",
+        least=1,
+        most=limits.BINDINGS_PER_VHOST_MAX,
+    )
+    churn_per_s_max: int = setting(
+        limits.CHURN_PER_S,
+        "limits",
+        "How often a second one connection may open or close channels, declare, delete, bind, unbind, consume or"
+        " cancel, when it goes on and on. A connection that does it more often is read more slowly.",
+        "Each of these costs as much as hundreds of messages, and durable ones are written to the journal.",
+        least=1,
+        most=1_000_000,
+    )
+    churn_burst: int = setting(
+        limits.CHURN_BURST,
+        "limits",
+        "How many of these a connection may do at once before churn_per_s_max counts.",
+        "A program that declares everything it has when it starts is not slowed.",
+        least=1,
+        most=10_000_000,
+    )
+
     # --- compatibility --------------------------------------------------------------------------------
 
     compatibility: str = setting(

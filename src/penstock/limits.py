@@ -19,7 +19,9 @@ FRAME_BYTES_MAX: Final = 131_072
 FRAME_BYTES_MIN: Final = 4_096
 # Before the client is authenticated a frame may not be larger than this.
 PRE_AUTH_FRAME_BYTES_MAX: Final = 8_192
+# RabbitMQ's default; a channel costs some 4 KiB.
 CHANNELS_MAX: Final = 2_047
+# RabbitMQ's default; a peer that is silent for two of them is gone.
 HEARTBEAT_S: Final = 60
 # A whole handshake, from the first byte to connection.open.
 HANDSHAKE_S: Final = 10.0
@@ -32,6 +34,7 @@ STOP_SYNC_S: Final = 30.0
 SHORT_STRING_BYTES_MAX: Final = 255
 # Nested tables and arrays: the decoder is iterative, but what it builds is walked by others.
 TABLE_DEPTH_MAX: Final = 32
+# Of one table or array: more than any client sends, and decoded in a few milliseconds.
 TABLE_ITEMS_MAX: Final = 4_096
 # Checked at the content header, before a byte of the body is kept. RabbitMQ 3.13's default is 128 MiB.
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -43,6 +46,7 @@ EXPIRATION_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
 # Connections that have not finished their handshake; each holds at most one small frame. A process that may open few
 # files has fewer, and one address at most half of them: see server/descriptors.py.
 PRE_AUTH_CONNECTIONS_MAX: Final = 1_024
+# Connections that have logged in, each with a descriptor and some 8 KiB.
 CONNECTIONS_MAX: Final = 20_000
 # A handshake that has taken so long may be cut to make room for another one from its address. A login takes
 # milliseconds.
@@ -76,9 +80,16 @@ OUTPUT_BYTES_MAX: Final = 8 * 1024 * 1024
 WRITE_BYTES_PER_TURN: Final = 1024 * 1024
 # Frames of remembered publish methods per connection (exchange, routing key, targets).
 PUBLISH_ROUTES_MAX: Final = 4_096
+# Each is told of every change of the channel's credit.
 CONSUMERS_PER_CHANNEL_MAX: Final = 10_000
 # Queues of one consumer (x-multiqueue): each of them hears when it runs out of credit and when it has some again.
 QUEUES_PER_CONSUMER_MAX: Final = 128
+# Openings, closings and declarations of one connection: as many at once, and then as many a second. A hundred thousand
+# queues can be declared at full speed; a loop that opens and closes channels for ever takes a fifth of a core.
+CHURN_BURST: Final = 100_000
+CHURN_PER_S: Final = 5_000
+# A connection that is too fast for that is not read for so long at a time.
+CHURN_PAUSE_S: Final = 0.02
 # What a body frame costs besides its octets until the message is whole.
 CONTENT_PART_OVERHEAD_BYTES: Final = 48
 # Content that one connection may have half-received over all its channels: two of the largest messages, also when
@@ -91,6 +102,7 @@ PARTIAL_CONTENT_BYTES_MAX: Final = 2 * (MESSAGE_BYTES_MAX + MESSAGE_BYTES_MAX //
 DESCRIPTORS_WANTED: Final = 32_768
 # Open files of all queues and stores together; a quarter of what the process may have, if that is less.
 OPEN_FILES_MAX: Final = 512
+# Readers of history, each with a request under way.
 HTTP_CONNECTIONS_MAX: Final = 64
 # The loop, the listeners, the log, the lock, segments of the journal, checkpoints, PostgreSQL, children.
 DESCRIPTORS_OTHERS: Final = 64
@@ -250,6 +262,7 @@ USERS_MAX: Final = 100_000
 PERMISSIONS_MAX: Final = 500_000
 VHOSTS_MAX: Final = 10_000
 
+# All of these are in memory and in every checkpoint, and a start reads them whole.
 QUEUES_PER_VHOST_MAX: Final = 100_000
 EXCHANGES_PER_VHOST_MAX: Final = 100_000
 BINDINGS_PER_VHOST_MAX: Final = 1_000_000

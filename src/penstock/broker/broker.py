@@ -150,6 +150,9 @@ class Broker:
     def _make_vhost(self, name: str, vhost_id: str) -> VHost:
         vhost = VHost(name, self._backings(name, vhost_id), self.clock, self.expiries, vhost_id, self._post)
         vhost.postgres_patterns = self.config.postgres_queues
+        vhost.queues_max = self.config.queues_per_vhost_max
+        vhost.exchanges_max = self.config.exchanges_per_vhost_max
+        vhost.bindings_max = self.config.bindings_per_vhost_max
         vhost.memory = self.memory
         vhost.vanished = partial(self._vanished, name)
         if name == self.config.vhosts[0]:

@@ -17,7 +17,7 @@ if sys.platform != "win32":
 class DescriptorBudget:
     __slots__ = ("connections", "handshakes", "handshakes_per_address", "http_connections", "open_files", "total")
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, connections_max: int = limits.CONNECTIONS_MAX) -> None:
         self.total = total
         # Of the queues and stores. The rest of the files are few: see limits.DESCRIPTORS_OTHERS.
         self.open_files = max(16, min(limits.OPEN_FILES_MAX, total // 4))
@@ -30,7 +30,7 @@ class DescriptorBudget:
         # Those that have not logged in, altogether and from one address. They cannot take the place of the others.
         self.handshakes = min(limits.PRE_AUTH_CONNECTIONS_MAX, all_connections // 4)
         self.handshakes_per_address = max(2, self.handshakes // 2)
-        self.connections = all_connections - self.handshakes
+        self.connections = min(connections_max, all_connections - self.handshakes)
 
 
 def raise_descriptor_limit() -> None:

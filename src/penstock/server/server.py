@@ -84,7 +84,7 @@ class Server:
         # Listening sockets that were opened for us; the host and the port of the configuration do not count then.
         self.inherited: list[socket.socket] = []
         self._stopping = False
-        self.budget = DescriptorBudget(config.descriptors_max or descriptor_limit())
+        self.budget = DescriptorBudget(config.descriptors_max or descriptor_limit(), config.connections_max)
         self.admission = Admission(self.budget, SystemClock())
         self.login_guard = LoginGuard(SystemClock(), config.login_refused_delay_s)
         self._spares = SpareDescriptors(0)
@@ -137,7 +137,7 @@ class Server:
             raise
         self._check_alarms()
         self.arm_expiry()
-        if self.budget.connections < limits.CONNECTIONS_MAX:
+        if self.budget.connections < self.config.connections_max:
             log.info(
                 "the process may open %d files, so there can be %d connections (see ulimit -n, LimitNOFILE of systemd)",
                 self.budget.total,

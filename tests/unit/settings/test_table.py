@@ -7,13 +7,14 @@ import runpy
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock import limits
 from penstock.config import SETTINGS, Config
 from penstock.errors import StartupError
 from penstock.setting import INTEGER, NUMBER, Setting
-from penstock.settings.page import settings_page
 from penstock.settings.values import UNITS
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +58,23 @@ def test_no_name_is_given_twice() -> None:
     assert not [name for names in (flags, keys, variables) for name, count in names.items() if count > 1]
 
 
-def test_the_page_in_docs_is_up_to_date() -> None:
-    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
-    tool = runpy.run_path(str(ROOT / "tools/settings_pages.py"))
-    assert page == tool["rewritten"](page, settings_page()), "run .venv/bin/python tools/settings_pages.py"
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return runpy.run_path(str(ROOT / "tools/settings_pages.py"))
+
+
+@pytest.mark.parametrize("name", ["docs/configuration.md", "docs/limits.md"])
+def test_the_pages_in_docs_are_up_to_date(tool: dict[str, Any], name: str) -> None:
+    page = (ROOT / name).read_text(encoding="utf-8")
+    assert page == tool["rewritten"](page, tool["PAGES"][name]()), "run .venv/bin/python tools/settings_pages.py"
+
+
+def test_every_limit_of_clients_has_the_test_that_the_page_names(tool: dict[str, Any]) -> None:
+    rows = tool["limits_page"].__globals__["ROWS"]
+    assert len(rows) > 20
+    for row in rows:
+        file, _, function = row.test.partition("::")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {function}(" in text if function else "def test_" in text, row
+        assert row.name in SETTINGS or hasattr(limits, row.name), row

@@ -112,6 +112,9 @@ class VHost(QueueOwner):
         self._post = post
         # Names of queues that are in PostgreSQL without having said so.
         self.postgres_patterns: Sequence[str] = ()
+        self.queues_max: int = limits.QUEUES_PER_VHOST_MAX
+        self.exchanges_max: int = limits.EXCHANGES_PER_VHOST_MAX
+        self.bindings_max: int = limits.BINDINGS_PER_VHOST_MAX
         # Whom to tell.
         self.vanished: Vanished | None = None
         # Set by people, see `access_limits`; and what they say about it.
@@ -259,8 +262,8 @@ class VHost(QueueOwner):
         # An exclusive queue goes with its connection: it does not count as durable, whatever the client says.
         durable = durable and owner is None
         self._check_queue_limit(name)
-        if len(self.queues) >= limits.QUEUES_PER_VHOST_MAX:
-            raise precondition_failed(f"vhost '{self.name}' has its {limits.QUEUES_PER_VHOST_MAX} queues already")
+        if len(self.queues) >= self.queues_max:
+            raise precondition_failed(f"vhost '{self.name}' has its {self.queues_max} queues already")
         self._check_room(described, arguments, definition_bytes(arguments, name))
         queue = self._open_queue(name, secrets.token_hex(16), durable, auto_delete, owner, arguments, None)
         self._add_queue(queue)
@@ -466,8 +469,8 @@ class VHost(QueueOwner):
         args.check_exchange_arguments(arguments, described)
         size = definition_bytes(arguments, name)
         self._check_room(described, arguments, size)
-        if len(self.exchanges) >= limits.EXCHANGES_PER_VHOST_MAX and not self.is_restoring:
-            raise precondition_failed(f"vhost '{self.name}' has its {limits.EXCHANGES_PER_VHOST_MAX} exchanges already")
+        if len(self.exchanges) >= self.exchanges_max and not self.is_restoring:
+            raise precondition_failed(f"vhost '{self.name}' has its {self.exchanges_max} exchanges already")
         exchange = make_exchange(type_name, name, durable, auto_delete, internal, arguments)
         self.exchanges[name] = exchange
         self.policies.exchange_added(exchange)
@@ -549,10 +552,8 @@ class VHost(QueueOwner):
         source = self.exchange(binding.source)
         known = self._bindings_to.get(binding.destination, {})
         if binding.key not in known and not self.is_restoring:
-            if self._bindings_count >= limits.BINDINGS_PER_VHOST_MAX:
-                raise precondition_failed(
-                    f"vhost '{self.name}' has its {limits.BINDINGS_PER_VHOST_MAX} bindings already"
-                )
+            if self._bindings_count >= self.bindings_max:
+                raise precondition_failed(f"vhost '{self.name}' has its {self.bindings_max} bindings already")
             described = f"binding from exchange '{binding.source}' in vhost '{self.name}'"
             self._check_room(described, binding.arguments, binding_bytes(binding))
         if source.bind(binding):

@@ -365,8 +365,9 @@ class Channel(ReplyReceiver):
 
     def add_subscription(self, subscription: Subscription) -> None:
         count = len(subscription.consumers)
-        if self._queue_consumer_count + count > limits.CONSUMERS_PER_CHANNEL_MAX:
-            raise precondition_failed(f"this channel has its {limits.CONSUMERS_PER_CHANNEL_MAX} consumers already")
+        consumers_max = self.connection.broker.config.consumers_per_channel_max
+        if self._queue_consumer_count + count > consumers_max:
+            raise precondition_failed(f"this channel has its {consumers_max} consumers already")
         # Registered here first: the queue may notify it at once.
         self.subscriptions[subscription.tag] = subscription
         try:

@@ -25,6 +25,7 @@ from penstock.queues.queue import Queue
 from penstock.server.channel.channel import Channel
 from penstock.server.connection.acts import note
 from penstock.server.connection.awaited_answer import DISK
+from penstock.server.connection.churn_pace import CHURN, ChurnPace
 from penstock.server.connection.definition_answers import DEFINITIONS, DefinitionAnswers
 from penstock.server.connection.handshake import Handshake
 from penstock.server.connection.heartbeat import Heartbeat
@@ -43,7 +44,7 @@ OUT_BYTES_FLUSH = 256 * 1024
 OUTPUT = "output"
 TURN = "turn"
 # Or what it has settled takes more than a turn, or what others have in a queue that it asks about.
-PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS, SETTLING, WAITING, TURN))
+PARSE_STOPS = frozenset((OUTPUT, DISK, DEFINITIONS, SETTLING, WAITING, TURN, CHURN))
 
 
 class Connection(asyncio.Protocol):
@@ -83,6 +84,7 @@ class Connection(asyncio.Protocol):
         self.handshake = Handshake(self)
         self._reader = FrameReader(self)
         self.heartbeat = Heartbeat(self)
+        self.churn = ChurnPace(self)
         self._close_timer: asyncio.TimerHandle | None = None
         # The socket is kept until then, whatever the client says.
         self._linger_until_s = 0.0
@@ -138,6 +140,7 @@ class Connection(asyncio.Protocol):
         finally:
             # What belongs to the connection does not lead back to it: it is freed by reference counting.
             self.heartbeat.close()
+            self.churn.close()
             self.handshake.close()
             self._reader.close()
             self.definition_answers.close()

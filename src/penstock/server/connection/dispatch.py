@@ -28,11 +28,40 @@ if TYPE_CHECKING:
 # Each handler takes its own method class; the table is the one place where that is not checked statically.
 Handler = Callable[[Channel, Any], None]
 
-HANDLERS: dict[int, Handler] = {
+# What opens, closes or declares; channel.open besides. See `churn_pace`.
+CHURNING = frozenset(
+    (
+        methods.ChannelClose.INDEX,
+        methods.ExchangeDeclare.INDEX,
+        methods.ExchangeDelete.INDEX,
+        methods.ExchangeBind.INDEX,
+        methods.ExchangeUnbind.INDEX,
+        methods.QueueDeclare.INDEX,
+        methods.QueueDelete.INDEX,
+        methods.QueueBind.INDEX,
+        methods.QueueUnbind.INDEX,
+        methods.BasicConsume.INDEX,
+        methods.BasicCancel.INDEX,
+    )
+)
+
+
+def _paced(handler: Handler) -> Handler:
+    def run(channel: Channel, method: Any) -> None:
+        channel.connection.churn.spend()
+        handler(channel, method)
+
+    return run
+
+
+_ALL: dict[int, Handler] = {
     **mode_methods.HANDLERS,
     **exchange_methods.HANDLERS,
     **queue_methods.HANDLERS,
     **basic_methods.HANDLERS,
+}
+HANDLERS: dict[int, Handler] = {
+    index: _paced(handler) if index in CHURNING else handler for index, handler in _ALL.items()
 }
 
 # A method frame has its class and method, a header frame its class, weight and body size; there is no type 0.
@@ -152,6 +181,7 @@ def open_channel(connection: Connection, kind: int, number: int, data: bytes, st
     user = connection.broker.users.get(connection.user.name)
     if user is not None and user.limits:
         connection.server.admission.check_channels(user)
+    connection.churn.spend()
     connection.channels[number] = Channel(connection, number)
     connection.send(number, methods.ChannelOpenOk())
 
