@@ -114,6 +114,8 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "click": ("cli", "pipeline.jobs"),
     # Passwords are hashed by its C, off the loop.
     "argon2": ("broker",),
+    # Makes certificates for developers; TLS itself is the standard library's.
+    "cryptography": ("cli",),
     # For the type checker and the compiler alone.
     "mypy_extensions": ("leaves",),
     "uvloop": ("server", "cli"),

@@ -96,6 +96,118 @@ class Config:
         default_text="that of --host",
     )
 
+    # --- TLS ------------------------------------------------------------------------------------------
+
+    tls_port: int | None = setting(
+        None,
+        "TLS",
+        "Serve AMQP within TLS on this port, usually 5671; 0 = any free one.",
+        "It needs a certificate, which every installation has of its own.",
+        kind=INTEGER,
+        is_optional=True,
+        least=0,
+        most=65_535,
+        flag="--tls-port",
+        default_text="no TLS",
+        rabbitmq_keys=("listeners.ssl.default",),
+    )
+    tls_cert: str | None = setting(
+        None,
+        "TLS",
+        "The certificate, with those between it and its CA, as PEM.",
+        "`penstock tls dev` makes one for developers. SIGHUP reads the file again.",
+        kind=TEXT,
+        is_optional=True,
+        flag="--tls-cert",
+        metavar="FILE",
+        is_reloaded=True,
+        default_text="none",
+        rabbitmq_keys=("ssl_options.certfile",),
+    )
+    tls_key: str | None = setting(
+        None,
+        "TLS",
+        "The certificate's private key, as PEM, not encrypted.",
+        "A broker starts without anybody at a terminal. Let nobody else read the file.",
+        kind=TEXT,
+        is_optional=True,
+        flag="--tls-key",
+        metavar="FILE",
+        is_reloaded=True,
+        default_text="none",
+        rabbitmq_keys=("ssl_options.keyfile",),
+    )
+    tls_ca: str | None = setting(
+        None,
+        "TLS",
+        "The certificates of the CAs that client certificates may come from, as PEM.",
+        "Clients are verified against these alone, not against those that the machine trusts.",
+        kind=TEXT,
+        is_optional=True,
+        flag="--tls-ca",
+        metavar="FILE",
+        is_reloaded=True,
+        default_text="none",
+        rabbitmq_keys=("ssl_options.cacertfile",),
+    )
+    tls_verify_peer: bool = setting(
+        False,
+        "TLS",
+        "Ask clients for a certificate, and verify it.",
+        "With one a client can log in without a password (EXTERNAL).",
+        flag="--tls-verify-peer",
+        is_reloaded=True,
+    )
+    tls_fail_if_no_peer_cert: bool = setting(
+        False,
+        "TLS",
+        "Refuse clients without a certificate.",
+        "Only with tls_verify_peer. Others log in with a password.",
+        flag="--tls-fail-if-no-peer-cert",
+        is_reloaded=True,
+        rabbitmq_keys=("ssl_options.fail_if_no_peer_cert",),
+    )
+    tls_login_from: str = setting(
+        "common_name",
+        "TLS",
+        "Which name in a client certificate is the user's, for EXTERNAL.",
+        "Most CAs put the name of a service there, or into its alternative names.",
+        choices=("common_name", "distinguished_name", "san_dns", "san_email", "san_uri"),
+    )
+    tls_version_min: str = setting(
+        "1.2",
+        "TLS",
+        "The oldest version of TLS that clients may use.",
+        "Older ones are broken. Some clients of today have no 1.3.",
+        choices=("1.2", "1.3"),
+        is_reloaded=True,
+    )
+    tls_ciphers: str | None = setting(
+        None,
+        "TLS",
+        "Ciphers for TLS 1.2, as OpenSSL names them.",
+        "OpenSSL's own choice is good; some rules ask for less.",
+        kind=TEXT,
+        is_optional=True,
+        is_reloaded=True,
+        default_text="OpenSSL's",
+    )
+    http_tls: bool = setting(
+        False,
+        "TLS",
+        "Serve HTTP within TLS, with the same certificate.",
+        "History has everything that was published.",
+        flag="--http-tls",
+    )
+    allow_clear_text_passwords: bool = setting(
+        False,
+        "TLS",
+        "Let clients on other machines send their passwords without TLS (PLAIN, AMQPLAIN).",
+        "Everybody on the way can read them. In a private network, or behind a proxy that has TLS, that may be fine.",
+        flag="--allow-clear-text-passwords",
+        is_reloaded=True,
+    )
+
     # --- users and vhosts -----------------------------------------------------------------------------
 
     vhosts: list[str] = setting(
@@ -613,6 +725,8 @@ class Config:
                 raise StartupError(f"{name!a} is no deprecated feature; there are {', '.join(DEPRECATED)}")
         if self.postgres_queues and self.postgres_url is None:
             raise StartupError("queues are to be in PostgreSQL, and nobody says where it is: give --postgres URL")
+        if self.tls_fail_if_no_peer_cert and not self.tls_verify_peer:
+            raise StartupError("clients without a certificate can be refused only with --tls-verify-peer")
         if not self.users or not self.vhosts:
             raise StartupError("a broker needs at least one user and one vhost")
         if "" in self.vhosts:

@@ -56,6 +56,8 @@ REFUSALS_LOGGED_S: Final = 10.0
 REFUSALS_REMEMBERED_MAX: Final = 256
 # Clients that the system keeps until they are accepted, as RabbitMQ has it; so many can be accepted in one turn.
 ACCEPT_BACKLOG: Final = 128
+# When the system has no descriptor for a new connection, the next one is accepted after this time.
+ACCEPT_AGAIN_S: Final = 1.0
 # A refused login is answered at once. Its connection ends after this time, and so long the next login of the same user
 # from the same address is not looked at, so that guessing passwords is slow.
 LOGIN_REFUSED_DELAY_S: Final = 1.0

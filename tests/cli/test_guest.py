@@ -75,12 +75,14 @@ SCRIPT = """
     subprocess.run(["ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True)
     users = [UserConfig("guest", "guest"), UserConfig("alice", "secret")]
     with Broker(Config(host="0.0.0.0", users=users, login_refused_delay_s=0.0)) as broker:
-        for host, user, password in (
-            ("127.0.0.1", "guest", "guest"),
-            ("127.0.0.1", "alice", "secret"),
-            ("192.0.2.1", "alice", "secret"),
-            ("192.0.2.1", "guest", "guest"),
+        for host, user, password, allowed in (
+            ("127.0.0.1", "guest", "guest", False),
+            ("127.0.0.1", "alice", "secret", False),
+            ("192.0.2.1", "alice", "secret", True),
+            ("192.0.2.1", "guest", "guest", True),
+            ("192.0.2.1", "alice", "secret", False),
         ):
+            broker.call(lambda server: setattr(server.config, "allow_clear_text_passwords", allowed))
             with Client(host, broker.port) as client:
                 try:
                     client.handshake(user=user, password=password)
@@ -118,4 +120,6 @@ def test_guest_is_refused_when_the_peer_is_not_on_this_machine() -> None:
         "127.0.0.1 alice entered",
         "192.0.2.1 alice entered",
         "192.0.2.1 guest refused",
+        # Its password would have crossed the network in clear text.
+        "192.0.2.1 alice refused",
     ]

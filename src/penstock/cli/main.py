@@ -17,6 +17,7 @@ from penstock.cli.put import put
 from penstock.cli.queues import queues
 from penstock.cli.serve import serve
 from penstock.cli.service import service
+from penstock.cli.tls import tls
 from penstock.cli.work import work
 
 # The hot path of a platform wheel and of `make run` is compiled by mypyc (docs/decisions/0018).
@@ -37,6 +38,7 @@ main.add_command(serve)
 main.add_command(config)
 main.add_command(service)
 main.add_command(fsck)
+main.add_command(tls)
 main.add_command(audit)
 main.add_command(dump)
 main.add_command(history)

@@ -124,6 +124,8 @@ class Serving:
         if server.config.data_dir is not None:
             ready["data_dir"] = server.config.data_dir
             ready["recovery"] = server.broker.recovery_report
+        if server.tls_port is not None:
+            ready["tls_port"] = server.tls_port
         if server.http_port is not None:
             ready["http_port"] = server.http_port
         return ready

@@ -32,11 +32,15 @@ from penstock.server.control.control_listener import ControlListener
 from penstock.server.descriptors import DescriptorBudget, descriptor_limit
 from penstock.server.faults import Faults
 from penstock.server.http.http import HttpListener
+from penstock.server.http.http_answers import is_loopback
 from penstock.server.load_definitions import load_definitions
 from penstock.server.postgres.open import OpenPostgres, open_postgres
 from penstock.server.settling.settlements import Settlements
 from penstock.server.sync.open_store import MakeReader, MakeSyncer, best_syncer, open_broker
 from penstock.server.sync.thread_reader import ThreadReader
+from penstock.server.tls.contexts import TlsContexts
+from penstock.server.tls.listener import TlsListener
+from penstock.server.tls.pending import PendingTls
 from penstock.server.turn.flow import PublisherFlow
 from penstock.server.turn.parse_turns import ParseTurns
 from penstock.server.turn.scheduler import Scheduler
@@ -79,6 +83,9 @@ class Server:
         self._postgres: OpenPostgres | None = None
         self._thread_id = 0
         self._listener: asyncio.Server | None = None
+        self._tls_listener: TlsListener | None = None
+        # None: there is no TLS.
+        self._tls: TlsContexts | None = None
         self._http: HttpListener | None = None
         self._control: ControlListener | None = None
         # Listening sockets that were opened for us; the host and the port of the configuration do not count then.
@@ -124,10 +131,18 @@ class Server:
             if self.config.data_dir is not None:
                 self._control = ControlListener(Performer(self.broker, OPERATIONS), self.config.data_dir)
                 await self._control.start()
+            if self.config.tls_port is not None or self.config.http_tls:
+                self._tls = TlsContexts(self.config)
             await self._listen()
+            self._listen_for_tls()
             if self.config.http_port is not None:
                 self._http = HttpListener(
-                    self.config, self.broker, self.login_guard, self.password_checks, self.budget.http_connections
+                    self.config,
+                    self.broker,
+                    self.login_guard,
+                    self.password_checks,
+                    self.budget.http_connections,
+                    self._tls if self.config.http_tls else None,
                 )
                 await self._http.start()
         except StartupError:
@@ -144,7 +159,21 @@ class Server:
                 self.budget.connections,
             )
         log.info("started TCP listener on %s:%d", self.host, self.port)
+        if self.tls_port is not None:
+            log.info("started TLS listener on %s:%d", self.config.host, self.tls_port)
+        self._warn_of_clear_text()
         log.info("Server startup complete")
+
+    def _warn_of_clear_text(self) -> None:
+        if self.host == "localhost" or is_loopback(self.host):
+            return
+        if self.config.allow_clear_text_passwords:
+            log.warning("passwords of clients on other machines cross the network in clear text: use --tls-port")
+        else:
+            log.warning(
+                "clients on other machines can log in over TLS, or with SCRAM-SHA-256: passwords in clear text are"
+                " refused unless the broker is started with --allow-clear-text-passwords"
+            )
 
     async def _listen(self) -> None:
         config = self.config
@@ -167,6 +196,39 @@ class Server:
             ) from error
         except UnicodeError as error:
             raise StartupError(f"'{config.host}' is not a host name. Choose an address with --host.") from error
+
+    def _listen_for_tls(self) -> None:
+        config = self.config
+        if self._tls is None or config.tls_port is None:
+            return
+        listener = TlsListener(self._tls, config.handshake_s, self._tls_connection, self._tls_failed)
+        try:
+            listener.bind(config.host, config.tls_port)
+        except OSError as error:
+            raise StartupError(
+                f"cannot listen for TLS on {config.host}:{config.tls_port}: {error.strerror or error}. Choose another"
+                " port with --tls-port."
+            ) from error
+        listener.start()
+        self._tls_listener = listener
+
+    def _tls_connection(self, pending: PendingTls) -> Connection | None:
+        """Return a connection whose TLS handshake begins; its time is part of that of the login."""
+        connection = Connection(self)
+        connection.connection_made(pending)
+        if not pending.is_closing():
+            return connection
+        connection.connection_lost(None)
+        return None
+
+    def _tls_failed(self, connection: asyncio.Protocol) -> None:
+        if connection in self.connections:
+            connection.connection_lost(None)
+
+    @property
+    def tls_port(self) -> int | None:
+        """The port for AMQP within TLS; None when there is none."""
+        return None if self._tls_listener is None else self._tls_listener.port
 
     @property
     def host(self) -> str:
@@ -192,6 +254,8 @@ class Server:
                 for current in (self.config, self.broker.config):
                     setattr(current, row.name, getattr(config, row.name))
         self.broker.reload(config)
+        if self._tls is not None:
+            self._tls.reload(self.config)
         return [row.name for row in changed if not row.is_reloaded]
 
     async def stop_accepting(self) -> None:
@@ -199,6 +263,8 @@ class Server:
         self._stopping = True
         if self._listener is not None:
             await self._stop_listening(self._listener)
+        if self._tls_listener is not None:
+            self._tls_listener.close()
 
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Stop listening, tell the clients why, wait for them a little, and cut those that do not answer."""

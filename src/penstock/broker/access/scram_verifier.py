@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import secrets
+import unicodedata
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +16,8 @@ from penstock.broker.access.access_error import BadAccess
 SALT_BYTES: Final = 16
 # RFC 7677 asks for 4096 at least. The client pays for them at each login, the broker when a password is set.
 ITERATIONS: Final = 65_536
+# For users of the configuration, whose verifiers are made at each start and never written down: the least.
+ITERATIONS_IN_MEMORY: Final = 4_096
 ITERATIONS_MAX: Final = 10_000_000
 
 
@@ -49,6 +53,9 @@ class ScramVerifier:
 def scram_verifier(password: bytes, salt: bytes | None = None, iterations: int = ITERATIONS) -> ScramVerifier:
     """Return what is kept of a new password. It takes tens of milliseconds: call it off the event loop."""
     salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
+    with contextlib.suppress(UnicodeDecodeError):
+        # The part of SASLprep that matters: the same letters, composed in the same way.
+        password = unicodedata.normalize("NFKC", password.decode()).encode()
     salted = hashlib.pbkdf2_hmac("sha256", password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     return ScramVerifier(

@@ -20,7 +20,7 @@ from penstock.broker.access.access_limits import USER_LIMITS, read_limits
 from penstock.broker.access.access_records import AccessRecords, Json
 from penstock.broker.access.password import PasswordHash, configured_password, waste_time
 from penstock.broker.access.permission import Permission, TopicPermission
-from penstock.broker.access.scram_verifier import ScramVerifier
+from penstock.broker.access.scram_verifier import ITERATIONS_IN_MEMORY, ScramVerifier, scram_verifier
 from penstock.broker.access.user import ADMINISTRATOR, User, checked_tags, checked_user_name
 
 if TYPE_CHECKING:
@@ -95,8 +95,9 @@ class Users:
             self._default = name
         elif name in self.kept.users:
             log.warning("user %s was changed by hand; from this start on it is as the configuration says", ascii(name))
-        hashed = configured_password(password.encode("utf-8", "surrogateescape"))
-        self._configured[name] = User(name, hashed, tags=(ADMINISTRATOR,))
+        raw = password.encode("utf-8", "surrogateescape")
+        scram = scram_verifier(raw, iterations=ITERATIONS_IN_MEMORY)
+        self._configured[name] = User(name, configured_password(raw), scram, (ADMINISTRATOR,))
 
     def _has_administrator(self) -> bool:
         return any(user.is_administrator for user in self.kept.users.values())

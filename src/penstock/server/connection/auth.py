@@ -1,11 +1,13 @@
-"""Login: what the SASL responses of PLAIN and AMQPLAIN say."""
+"""Login: which mechanisms a connection may use, and what the responses of PLAIN and AMQPLAIN say."""
 
 from __future__ import annotations
 
 from penstock.errors import AmqpError
 from penstock.wire.tables import decode_table
 
+# With these the client sends its password as it is.
 MECHANISMS = ("AMQPLAIN", "PLAIN")
+EXTERNAL = "EXTERNAL"
 # A response is a user name and a password; this is more than enough.
 RESPONSE_BYTES_MAX = 4096
 

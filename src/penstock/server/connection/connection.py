@@ -31,6 +31,7 @@ from penstock.server.connection.handshake import Handshake
 from penstock.server.connection.heartbeat import Heartbeat
 from penstock.server.connection.reader import FrameReader
 from penstock.server.settling.settlements import SETTLING, WAITING
+from penstock.server.tls.certificate_names import user_of
 from penstock.wire import frames, methods
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ class Connection(asyncio.Protocol):
         # Our end, as the peer has it.
         self.local = ""
         self.peer_is_loopback = False
+        self.is_tls = False
+        # The user that a verified client certificate names; empty without one.
+        self.certificate_user = ""
         self.frame_bytes_max = limits.PRE_AUTH_FRAME_BYTES_MAX
         self.channels_max = 0
         self.channels: dict[int, Channel] = {}
@@ -115,8 +119,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio's in all but ancestry.
         transport = cast(asyncio.Transport, transport)
-        self._transport = transport
+        pending, self._transport = self._transport, transport
         transport.set_write_buffer_limits(limits.WRITE_BUFFER_BYTES_HIGH, limits.WRITE_BUFFER_BYTES_LOW)
+        if pending is not None:
+            self._secured(transport)
+            return
         self.peer, self.peer_is_loopback = self.handshake.peer_of(transport)
         self.address = self.handshake.address_of(transport)
         self.local = self.handshake.local_of(transport)
@@ -124,6 +131,11 @@ class Connection(asyncio.Protocol):
             transport.abort()
             return
         self.handshake.begin()
+
+    def _secured(self, transport: asyncio.Transport) -> None:
+        """The TLS handshake is over: the connection was admitted when it began."""
+        self.is_tls = True
+        self.certificate_user = user_of(transport.get_extra_info("peercert"), self.broker.config.tls_login_from)
 
     def shown_name(self) -> str:
         """Return the name for people: what the client calls itself, else both addresses."""
@@ -560,7 +572,8 @@ class Connection(asyncio.Protocol):
             self.resume_reading(reason)
         self._drop_later()
         transport = self._transport
-        if transport is not None and not transport.is_closing():
+        # There is no half-closed TLS: the client hangs up, or the timer ends it.
+        if transport is not None and not transport.is_closing() and transport.can_write_eof():
             try:
                 transport.write_eof()
             except OSError:

@@ -6,6 +6,8 @@ import asyncio
 import ipaddress
 import logging
 import platform
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import penstock
@@ -20,6 +22,7 @@ from penstock.server.connection import auth
 from penstock.server.connection.acts import note, note_login
 from penstock.server.connection.admission import address_key
 from penstock.server.connection.login_guard import LOOK_AGAIN_S
+from penstock.server.connection.scram import SCRAM, ScramExchange
 from penstock.wire import frames, methods
 from penstock.wire.tables import table_from_python, table_to_python
 
@@ -47,9 +50,14 @@ CLIENT_NAME_CHARS_MAX = 128
 
 HEADER = "header"
 START_OK = "connection.start-ok"
+SECURE_OK = "connection.secure-ok"
 TUNE_OK = "connection.tune-ok"
 OPEN = "connection.open"
 REFUSED = "nothing"
+CLEAR_TEXT = (
+    "passwords from other machines are accepted over TLS only: connect with TLS or SCRAM-SHA-256, or start the broker"
+    " with --allow-clear-text-passwords"
+)
 # A login waits for its turn, and nothing may come meanwhile.
 LOGIN = "nothing before the login was looked at"
 
@@ -67,6 +75,9 @@ class Handshake:
         self._waiting: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._is_closed = False
+        self._scram: ScramExchange | None = None
+        # The client has proven that it knows the password, and was told that we do.
+        self._is_proven = False
 
     def peer_of(self, transport: asyncio.Transport) -> tuple[str, bool]:
         """Return address of the peer for the log, and whether it is on this machine."""
@@ -127,15 +138,15 @@ class Handshake:
             connection.finish_soon()
             return len(data)
         self._expected = START_OK
-        connection.send(
-            0,
-            methods.ConnectionStart(0, 9, server_properties(connection), " ".join(auth.MECHANISMS).encode(), b"en_US"),
-        )
+        mechanisms = " ".join(offered(connection)).encode()
+        connection.send(0, methods.ConnectionStart(0, 9, server_properties(connection), mechanisms, b"en_US"))
         return len(frames.PROTOCOL_HEADER)
 
     def on_method(self, method: methods.Method) -> None:
         if self._expected == START_OK and isinstance(method, methods.ConnectionStartOk):
             self._login(method)
+        elif self._expected == SECURE_OK and isinstance(method, methods.ConnectionSecureOk):
+            self._secure(method.response)
         elif self._expected == TUNE_OK and isinstance(method, methods.ConnectionTuneOk):
             self._tune(method)
         elif self._expected == OPEN and isinstance(method, methods.ConnectionOpen):
@@ -149,39 +160,92 @@ class Handshake:
         connection.client_properties = table_to_python(method.client_properties)
         capabilities = connection.client_properties.get("capabilities")
         connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
-        if method.mechanism not in auth.MECHANISMS:
-            raise command_invalid(f"unsupported authentication mechanism '{method.mechanism}'")
+        mechanism = method.mechanism
+        if mechanism in auth.MECHANISMS and not may_send_passwords(connection):
+            self._refuse(mechanism, "", CLEAR_TEXT)
+            return
+        if mechanism not in offered(connection):
+            raise command_invalid(f"unsupported authentication mechanism '{mechanism}'")
         try:
-            name, password = auth.read_response(method.mechanism, method.response)
+            if mechanism == SCRAM:
+                self._begin_scram(ScramExchange(method.response))
+                return
+            if mechanism == auth.EXTERNAL:
+                self._expected = LOGIN
+                self._checked(mechanism, connection.certificate_user, self._known(connection.certificate_user))
+                return
+            name, password = auth.read_response(mechanism, method.response)
         except auth.BadResponse as fault:
-            self._refuse(method.mechanism, "", str(fault))
+            self._refuse(mechanism, "", str(fault))
             return
         guard = connection.server.login_guard
         wait_s = guard.wait_s(connection.address, name)
+        look = partial(self._look, mechanism, name, password)
         if wait_s <= 0 and connection.server.password_checks.is_known(name, password):
-            self._look(method.mechanism, name, password)
+            look()
             return
         # The next one waits behind it, also while this one is checked on another thread: guesses that come at once are
         # as slow as others. One that would wait longer than a handshake may take is cut by the handshake's own timer.
         guard.take_turn(connection.address, name)
+        self._look_after(wait_s, name, look)
+
+    def _look_after(self, wait_s: float, name: str, look: Callable[[], None]) -> None:
         if wait_s <= 0:
-            self._look(method.mechanism, name, password)
+            look()
             return
         self._expected = LOGIN
-        self._due_s = connection.server.loop.time() + wait_s
-        self._wait_for_turn(method.mechanism, name, password)
+        self._due_s = self._connection.server.loop.time() + wait_s
+        self._wait_for_turn(name, look)
 
-    def _wait_for_turn(self, mechanism: str, name: str, password: bytes) -> None:
+    def _wait_for_turn(self, name: str, look: Callable[[], None]) -> None:
         """Look at a login when its time has come, or when another one of this user from there has succeeded."""
         connection = self._connection
         loop = connection.server.loop
         left_s = self._due_s - loop.time()
         if left_s <= 0 or connection.server.login_guard.wait_s(connection.address, name) <= 0:
             self._waiting = None
-            self._look(mechanism, name, password)
+            look()
         else:
             step_s = min(left_s, LOOK_AGAIN_S)
-            self._waiting = loop.call_later(step_s, self._wait_for_turn, mechanism, name, password)
+            self._waiting = loop.call_later(step_s, self._wait_for_turn, name, look)
+
+    def _begin_scram(self, exchange: ScramExchange) -> None:
+        """Answer the first message of SCRAM; like a password, it waits after refused logins."""
+        self._scram = exchange
+        connection = self._connection
+        guard = connection.server.login_guard
+        wait_s = guard.wait_s(connection.address, exchange.name)
+        guard.take_turn(connection.address, exchange.name)
+        self._look_after(wait_s, exchange.name, self._challenge)
+
+    def _challenge(self) -> None:
+        assert self._scram is not None
+        user = self._known(self._scram.name)
+        challenge = self._scram.challenge(None if user is None else user.scram)
+        self._expected = SECURE_OK
+        self._connection.send(0, methods.ConnectionSecure(challenge))
+
+    def _secure(self, response: bytes) -> None:
+        """Take the last message of SCRAM; or what the client says to our proof, which is nothing."""
+        exchange = self._scram
+        assert exchange is not None
+        if self._is_proven:
+            self._expected = LOGIN
+            self._checked(SCRAM, exchange.name, self._known(exchange.name))
+            return
+        try:
+            proof = exchange.finish(response)
+        except auth.BadResponse as fault:
+            self._refuse(SCRAM, exchange.name, str(fault))
+            return
+        if proof is None:
+            self._refuse(SCRAM, exchange.name, "wrong user or password")
+            return
+        self._is_proven = True
+        self._connection.send(0, methods.ConnectionSecure(proof))
+
+    def _known(self, name: str) -> User | None:
+        return self._connection.broker.users.get(name)
 
     def _look(self, mechanism: str, name: str, password: bytes) -> None:
         """Have the password checked, and let the user in or not."""
@@ -262,6 +326,10 @@ class Handshake:
         """Check the secret that the client will log in with from now on; a wrong one ends the connection."""
         connection = self._connection
         log.info("connection %s updates its secret: %s", connection.peer, ascii(method.reason)[:200])
+        if connection.user.password is None:
+            # It logged in with a certificate: there is no secret to renew.
+            connection.send(0, methods.ConnectionUpdateSecretOk())
+            return
         connection.server.password_checks.check(connection.user.name, method.new_secret, self._secret_checked)
 
     def _secret_checked(self, user: User | None) -> None:
@@ -274,6 +342,20 @@ class Handshake:
         connection.server.login_guard.refused(connection.address, connection.user.name)
         error = not_allowed("New secret was refused by one of the backends")
         connection.close_with(error, methods.ConnectionUpdateSecret.INDEX)
+
+
+def may_send_passwords(connection: Connection) -> bool:
+    """Return whether nobody on the way can read what the client sends, or the operator accepts that."""
+    return connection.peer_is_loopback or connection.is_tls or connection.broker.config.allow_clear_text_passwords
+
+
+def offered(connection: Connection) -> list[str]:
+    """Return the mechanisms by which this client may log in."""
+    mechanisms = list(auth.MECHANISMS) if may_send_passwords(connection) else []
+    mechanisms.append(SCRAM)
+    if connection.certificate_user:
+        mechanisms.append(auth.EXTERNAL)
+    return mechanisms
 
 
 def client_name(connection: Connection) -> str:

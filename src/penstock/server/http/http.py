@@ -22,6 +22,7 @@ from penstock.history.log import Log
 from penstock.server.connection.login_guard import LoginGuard
 from penstock.server.connection.password_checks import PasswordChecks
 from penstock.server.http.http_answers import BrokerAnswers
+from penstock.server.tls.contexts import TlsContexts
 
 if TYPE_CHECKING:
     from penstock.server.http.http_uvicorn import QuietServer
@@ -37,12 +38,19 @@ class HttpListener:
     """Listens for HTTP while the broker runs."""
 
     def __init__(
-        self, config: Config, broker: Broker, guard: LoginGuard, checks: PasswordChecks, connections_max: int
+        self,
+        config: Config,
+        broker: Broker,
+        guard: LoginGuard,
+        checks: PasswordChecks,
+        connections_max: int,
+        tls: TlsContexts | None = None,
     ) -> None:
         assert config.http_port is not None
         self._host = config.http_host or config.host
         self._wanted_port = config.http_port
         self._connections_max = connections_max
+        self._tls = tls
         answers = BrokerAnswers(broker, guard, checks)
         self._endpoint = HistoryEndpoint(
             _log_factory(config.data_dir),
@@ -70,7 +78,7 @@ class HttpListener:
                 " without --http-port"
             ) from error
         self._socket = _listening_socket(self._host, self._wanted_port)
-        self._server = make_server(self._endpoint, self._connections_max)
+        self._server = make_server(self._endpoint, self._connections_max, self._tls)
         self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._socket]))
         while not self._server.started and not self._serving.done():
             await asyncio.sleep(_STARTED_S)

@@ -1,7 +1,7 @@
 """Uvicorn as a broker wants it: without signals, with a limit on connections and on how long they may wait.
 
-It is imported only where an HTTP listener is opened, since uvicorn is an extra. There is no TLS: put a proxy in front
-where it is needed.
+It is imported only where an HTTP listener is opened, since uvicorn is an extra. With TLS, the listener's connections go
+through a listener of the same kind as those of AMQP, so that slow handshakes are bounded and certificates are renewed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from penstock.limits import HANDSHAKE_S
 from penstock.server.connection.admission import address_key
+from penstock.server.tls.contexts import TlsContexts
+from penstock.server.tls.listener import TlsListener
+from penstock.server.tls.pending import PendingTls
 
 # What a client hears that is one too many: then it knows that it may come again.
 REFUSAL: Final = (
@@ -92,25 +96,56 @@ class QuietServer(uvicorn.Server):
                 connection.transport.abort()
 
 
-def make_server(app: Any, connections_max: int) -> QuietServer:
+class TlsServer(QuietServer):
+    """Serves within TLS: uvicorn's protocols are given transports that are secured."""
+
+    def __init__(self, config: uvicorn.Config, tls: TlsContexts, connections_max: int) -> None:
+        super().__init__(config)
+        self._connections_max = connections_max
+        self._listener = TlsListener(tls, HANDSHAKE_S, self._make, _forget)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on sockets that are given, as uvicorn does, but within TLS."""
+        await self.lifespan.startup()
+        self.servers = []
+        self._listener.start([each.dup() for each in sockets or []])
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._listener.close()
+        await super().shutdown(sockets)
+
+    def _make(self, pending: PendingTls) -> asyncio.Protocol | None:
+        if self._listener.handshake_count >= self._connections_max:
+            return None
+        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
+
+def _forget(protocol: asyncio.Protocol) -> None:
+    """A connection whose handshake failed was never one of uvicorn's."""
+
+
+def make_server(app: Any, connections_max: int, tls: TlsContexts | None = None) -> QuietServer:
     """Return a server for the app that has at most so many connections at a time."""
     protocol = type("LimitedProtocol", (GuardedProtocol,), {"connections_max": connections_max})
-    return QuietServer(
-        uvicorn.Config(
-            app,
-            http=protocol,
-            ws="none",
-            loop="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            # It warns of each request that is not HTTP, and any client can send those.
-            log_level="error",
-            access_log=False,
-            # The address is that of the connection, whatever headers say: it decides whether a guest is let in.
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=int(WAIT_S),
-            timeout_graceful_shutdown=GRACE_S,
-        )
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        # It warns of each request that is not HTTP, and any client can send those.
+        log_level="error",
+        access_log=False,
+        # The address is that of the connection, whatever headers say: it decides whether a guest is let in.
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=int(WAIT_S),
+        timeout_graceful_shutdown=GRACE_S,
     )
+    return QuietServer(config) if tls is None else TlsServer(config, tls, connections_max)
