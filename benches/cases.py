@@ -16,6 +16,7 @@ class Kind(enum.Enum):
     CONFIRM = "confirm"
     DURABLE = "durable"
     ROUND_TRIP = "round trip"
+    BULK = "bulk"
     CHURN = "churn"
     MEMORY = "memory"
     SPAWN = "spawn"
@@ -32,7 +33,7 @@ FEATURE_KINDS: Final = (Kind.EXPIRY, Kind.DEAD_LETTERS, Kind.ORDERED, Kind.DELAY
 BACKLOG_KINDS: Final = (Kind.BACKLOG, Kind.RESTART, *FEATURE_KINDS)
 # Their brokers are not shared with other cases: each repeat has a new one.
 FRESH_KINDS: Final = (Kind.SPAWN, *BACKLOG_KINDS)
-DISK_KINDS: Final = (Kind.DURABLE, Kind.ROUND_TRIP, *BACKLOG_KINDS)
+DISK_KINDS: Final = (Kind.DURABLE, Kind.ROUND_TRIP, Kind.BULK, *BACKLOG_KINDS)
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,13 @@ ACK_1: Final = "--ack-every 1 --prefetch 1000"
 TEN: Final = "--queues 10 --producers 10 --consumers 10"
 # Real publishers do not send the same frames again and again: bodies of 20 to 180 bytes, a message-id in each.
 VARIED: Final = "--size-spread 80 --unique-ids"
-CONFIRM: Final = "--confirm 1000"
+WINDOW: Final = 1000
+CONFIRM: Final = f"--confirm {WINDOW}"
 DURABLE: Final = "--durable --persistent"
 # What the persistent cases have in common: publish, confirm, deliver, ack, each message followed by its number.
 PERSISTENT: Final = f"{DURABLE} {CONFIRM} {ACK_100} --verify"
 
+BULK_BODY_BYTES: Final = 16 * 1024
 # Brokers of the memory cases are started with this limit, so that a test of seconds reaches it.
 MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
 # The limit counts messages; the interpreter itself and the allocator's slack come on top.
@@ -141,7 +144,7 @@ TRANSIENT_CASES: Final = (
 PERSISTENT_CASES: Final = (
     Case("persistent-100", Kind.DURABLE, "100 bytes", PERSISTENT),
     Case("persistent-1k", Kind.DURABLE, "1 KiB", f"{PERSISTENT} --size 1024"),
-    Case("persistent-16k", Kind.DURABLE, "16 KiB", f"{PERSISTENT} --size 16384"),
+    Case("persistent-16k", Kind.BULK, "16 KiB", f"{PERSISTENT} --size {BULK_BODY_BYTES}"),
     Case("persistent-varied", Kind.DURABLE, "100 bytes, varied messages", f"{PERSISTENT} {VARIED}"),
     Case(
         "persistent-fanout",

@@ -7,8 +7,17 @@ import time
 from typing import Any, Final
 
 from benches.brokers import Broker
-from benches.cases import MEMORY_BODY_BYTES, MEMORY_LIMIT_BYTES, MEMORY_SLACK, Case, Kind
+from benches.cases import (
+    BULK_BODY_BYTES,
+    MEMORY_BODY_BYTES,
+    MEMORY_LIMIT_BYTES,
+    MEMORY_SLACK,
+    WINDOW,
+    Case,
+    Kind,
+)
 from benches.load import disk_syncs_per_s, run_load, unaccounted
+from benches.machine_rates import copied_bytes_per_s, loopback_bytes_per_s
 from benches.procstat import Usage, sample, tree_pids
 from benches.summary import Repeat
 
@@ -53,6 +62,29 @@ def measure_round_trip(broker: Broker, case: Case, number: int, seconds: float) 
         repeat.metrics.update(disk_syncs_per_s=disk, share_of_disk=share)
         repeat.raw["disk_syncs_per_s"] = [before, after]
     return repeat
+
+
+def measure_bulk(broker: Broker, case: Case, number: int, seconds: float) -> Repeat:
+    """The load between two looks at the limits: the disk with a whole window at once, memory, and a connection."""
+    before = bulk_limits(broker, seconds * SYNC_SHARE)
+    repeat = measure_load(broker, case, number, seconds)
+    after = bulk_limits(broker, seconds * SYNC_SHARE)
+    if repeat.error is None:
+        for name in before:
+            repeat.metrics[name] = (before[name] + after[name]) / 2
+        moved = repeat.metrics["confirmed_per_s"] * BULK_BODY_BYTES / MIB
+        repeat.metrics.update(body_mib_per_s=moved, share_of_disk_bytes=moved / repeat.metrics["disk_mib_per_s"])
+        repeat.raw["limits"] = [before, after]
+    return repeat
+
+
+def bulk_limits(broker: Broker, seconds: float) -> dict[str, float]:
+    window_bytes = WINDOW * BULK_BODY_BYTES
+    return {
+        "disk_mib_per_s": disk_syncs_per_s(broker.folder, seconds, window_bytes) * window_bytes / MIB,
+        "copied_mib_per_s": copied_bytes_per_s(seconds / 2) / MIB,
+        "loopback_mib_per_s": loopback_bytes_per_s(seconds / 2) / MIB,
+    }
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:

@@ -50,7 +50,7 @@ PANELS: Final = (
     Panel(
         "Persistent messages confirmed a second",
         "confirmed_per_s",
-        (Kind.DURABLE, Kind.ROUND_TRIP),
+        (Kind.DURABLE, Kind.BULK, Kind.ROUND_TRIP),
         "messages/s",
         "more is better",
     ),
@@ -60,7 +60,11 @@ PAIRS: Final = (
         "Persistent, synced, confirmed and consumed",
         "messages/s",
         "more is better",
-        ((Kind.DURABLE, "confirmed_per_s", ""), (Kind.ROUND_TRIP, "confirmed_per_s", "")),
+        (
+            (Kind.DURABLE, "confirmed_per_s", ""),
+            (Kind.BULK, "confirmed_per_s", ""),
+            (Kind.ROUND_TRIP, "confirmed_per_s", ""),
+        ),
     ),
     Pairs(
         "A backlog in and out",

@@ -77,6 +77,8 @@ def told_of_load(m: dict[str, float]) -> str:
         text += f", e2e p50 {m['e2e_p50_ms']:.2f} p99 {m['e2e_p99_ms']:.2f} ms"
     if "share_of_disk" in m:
         text += f", {m['share_of_disk']:.2f} of the disk's {m['disk_syncs_per_s']:,.0f} syncs/s"
+    if "share_of_disk_bytes" in m:
+        text += f", {m['share_of_disk_bytes']:.2f} of the disk's {m['disk_mib_per_s']:,.0f} MiB/s"
     return text
 
 

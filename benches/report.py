@@ -72,6 +72,21 @@ SECTIONS: Final[tuple[tuple[str, Kind, tuple[Column, ...]], ...]] = (
         (CONFIRMED, CPU, CONFIRM_P50, CONFIRM_P99, RSS_PEAK),
     ),
     (
+        "Large persistent messages, and what disk, memory and one loopback connection can do by themselves",
+        Kind.BULK,
+        (
+            CONFIRMED,
+            CPU,
+            Column("bodies MiB/s", "body_mib_per_s", 0, ratio=False),
+            Column("of the disk's rate", "share_of_disk_bytes", 2, ratio=False),
+            Column("disk write + fdatasync MiB/s", "disk_mib_per_s", 0, ratio=False),
+            Column("memory copy MiB/s", "copied_mib_per_s", 0, ratio=False),
+            Column("loopback MiB/s", "loopback_mib_per_s", 0, ratio=False),
+            CONFIRM_P99,
+            RSS_PEAK,
+        ),
+    ),
+    (
         "One persistent message at a time, and the disk's own rate",
         Kind.ROUND_TRIP,
         (

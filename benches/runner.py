@@ -14,7 +14,7 @@ from benches.backlog import measure_backlog, measure_restart
 from benches.brokers import Broker, BrokerError
 from benches.cases import BACKLOG_KINDS, DISK_KINDS, FEATURE_KINDS, FRESH_KINDS, MEMORY_LIMIT_BYTES, PLAIN, Case, Kind
 from benches.features import measure_feature
-from benches.measure import measure_load, measure_round_trip, measure_spawn
+from benches.measure import measure_bulk, measure_load, measure_round_trip, measure_spawn
 from benches.progress import Progress
 from benches.summary import BEFORE, RABBITMQ, Repeat, Summary
 
@@ -120,5 +120,6 @@ class Runner:
             broker.stop()  # what an earlier flood left in memory would hold this publisher back from the start
         if not broker.alive():  # at first, and after a crash
             broker.start()
-        measure = measure_round_trip if case.kind is Kind.ROUND_TRIP else measure_load
+        by_kind = {Kind.ROUND_TRIP: measure_round_trip, Kind.BULK: measure_bulk}
+        measure = by_kind.get(case.kind, measure_load)
         return measure(broker, case, number, self.plan.seconds)
