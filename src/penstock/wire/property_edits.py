@@ -36,6 +36,10 @@ _HEADERS: Final = 0x20
 _BEFORE_HEADERS: Final = _CONTENT_TYPE | _CONTENT_ENCODING
 # Type codes of fields that hold others.
 _CONTAINERS: Final = b"FA"
+# Those of values that begin with their length, and of whole numbers.
+_WITH_LENGTH: Final = b"SxFA"
+_WHOLE_NUMBERS: Final = b"bBsuIilLT"
+_UNSIGNED_NUMBERS: Final = b"BuiT"
 # Two octets of flags and an empty table.
 _HEADERS_BYTES_MIN: Final = 6
 
@@ -52,25 +56,52 @@ def header_of(envelope: Envelope, name: str) -> Field | None:
 
 @final
 class HeaderReader:
-    """Reads a header of message after message, without decoding the others."""
+    """Reads a header of message after message, without decoding the others.
 
-    __slots__ = ("name", "start_of_field")
+    Where the header was found is remembered: in messages that begin with the same octets it is at the same place.
+    """
+
+    __slots__ = ("_bytes_min", "_found_at", "_found_behind", "name", "start_of_field")
 
     def __init__(self, name: str) -> None:
         octets = name.encode("utf-8", "surrogateescape")
         self.name = name
         # How the header begins in a table; b"" when no header can have that name.
         self.start_of_field = b"" if len(octets) > SHORT_STRING_BYTES_MAX else b"%c%b" % (len(octets), octets)
+        # The octets in front of the value, with all lengths that say where it ends; its span; where the table ends.
+        self._found_behind = b""
+        self._found_at: Span = NO_FIELD
+        self._bytes_min = 0
 
     def find(self, raw: bytes) -> Span:
         """Return where type code and value of the header are in the octets of properties; NO_FIELD without it."""
+        if self._found_behind and raw.startswith(self._found_behind):
+            span = self._found_at
+            # Behind it may be a second one, which is the one that counts.
+            if len(raw) >= self._bytes_min and raw.find(self.start_of_field, span[1]) < 0:
+                return span
         if len(raw) < _HEADERS_BYTES_MIN or not raw[0] & _HEADERS or not self.start_of_field:
             return NO_FIELD
         try:
             pos = 2 if raw[0] & _BEFORE_HEADERS == 0 else _table_pos(raw)
-            return find_field(raw, pos, len(raw), self.start_of_field)
+            span = find_field(raw, pos, len(raw), self.start_of_field)
         except IndexError:
             raise malformed("the properties of a message") from None
+        if span[1]:
+            start = span[0]
+            self._found_behind = raw[: start + 5] if raw[start] in _WITH_LENGTH else raw[: start + 1]
+            self._found_at = span
+            self._bytes_min = pos + 4 + int.from_bytes(raw[pos : pos + 4], "big")
+        return span
+
+    def read_whole(self, envelope: Envelope) -> int:
+        """Return the header if it is a whole number that is not negative; else -1, and `read` knows more."""
+        raw = envelope.properties
+        start, stop = self.find(raw)
+        if stop == 0 or raw[start] not in _WHOLE_NUMBERS:
+            return -1
+        value = int.from_bytes(raw[start + 1 : stop], "big", signed=raw[start] not in _UNSIGNED_NUMBERS)
+        return value if value >= 0 else -1
 
     def read(self, envelope: Envelope) -> Field | None:
         raw = envelope.properties

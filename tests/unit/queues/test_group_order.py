@@ -38,6 +38,42 @@ def test_free_groups_and_own_ones_are_served_in_the_order_of_arrival(shared: She
     assert shared.drain(Inbox()) == seq_ids
 
 
+def test_what_a_consumer_may_have_passes_the_shelf_up_to_the_first_of_anothers_group(shared: ShelfHouse) -> None:
+    a1, b1, c1, a2, b2 = shared.publish("a", "b", "c", "a", "b")
+    one, two = Inbox(), Inbox()
+    assert shared.fetch(one, 2) == [a1, b1]
+    assert shared.selection.shelved_ids() == []
+    assert shared.fetch(two, 9) == [c1]
+    assert shared.selection.shelved_ids() == [a2, b2]
+    shared.ack(a1)
+    assert shared.drain(two) == [a2]
+    assert shared.drain(one) == [b2]
+
+
+def test_new_messages_stay_behind_those_of_their_group_that_came_back(shared: ShelfHouse) -> None:
+    a1, b1, a2 = shared.publish("a", "b", "a")
+    one, two = Inbox(), Inbox()
+    assert shared.fetch(one, 3) == [a1, b1, a2]
+    a3, b2 = shared.publish("a", "b")
+    shared.requeue(a1)
+    assert shared.fetch(two, 9) == []
+    shared.requeue(a2)
+    assert shared.drain(two) == [a1, a2, a3]
+    assert shared.drain(one) == [b2]
+
+
+def test_a_run_from_the_shelf_ends_at_a_message_of_anothers_group(shared: ShelfHouse) -> None:
+    a1, b1, c1, d1, b2, d2, e1 = shared.publish("a", "b", "c", "d", "b", "d", "e")
+    one, two = Inbox(), picky("z")
+    assert shared.fetch(two, 9) == []
+    assert shared.selection.shelved_ids() == [a1, b1, c1, d1, b2, d2, e1]
+    three = Inbox()
+    assert shared.fetch(one, 2) == [a1, b1]
+    assert shared.fetch(three, 9) == [c1, d1]
+    assert shared.fetch(three, 9) == [d2, e1]
+    assert shared.fetch(one, 9) == [b2]
+
+
 def test_a_group_is_free_when_all_is_settled_and_consumers_are_told(shared: ShelfHouse) -> None:
     a1, a2, a3, a4 = shared.publish("a", "a", "a", "a")
     one, two = Inbox(), Inbox()

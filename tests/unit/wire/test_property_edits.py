@@ -222,3 +222,41 @@ def test_a_header_that_is_changed_leaves_the_others_as_they_were(envelope: Envel
         )
         assert list(headers_of(edited).items()) == list({**headers, name: field}.items())
         check_consistent(edited)
+
+
+@given(st.lists(st.tuples(st.lists(st.tuples(st.sampled_from(["a", "key", "é"]), fields), max_size=4), st.booleans())))
+def test_a_reader_of_many_messages_finds_what_a_new_one_finds(
+    messages: list[tuple[list[tuple[str, Field]], bool]],
+) -> None:
+    reader = HeaderReader("key")
+    for headers, is_typed in messages:
+        table = dict(headers)
+        envelope = envelope_of(Properties(headers=table, content_type="t" if is_typed else None, message_id="3key"))
+        for _ in range(2):
+            assert reader.read(envelope) == HeaderReader("key").read(envelope) == table.get("key")
+
+
+def test_a_reader_that_remembers_a_place_sees_a_second_header_of_the_same_name() -> None:
+    one = b"\x03keyI\0\0\0\x01"
+    two = b"\x03keyI\0\0\0\x02"
+    reader = HeaderReader("key")
+    start = b"\x20\0\0\0\0\x12"
+    assert reader.read(Envelope("", "", start + one + b"\x03kexI\0\0\0\x02")) == ("I", 1)
+    assert reader.read(Envelope("", "", start + one + two)) == ("I", 2)
+    assert reader.read(Envelope("", "", start + one + b"\x03kexI\0\0\0\x02")) == ("I", 1)
+
+
+def test_a_reader_that_remembers_a_place_notices_a_table_that_is_cut_short() -> None:
+    whole = b"\x20\0\0\0\0\x12\x03keyI\0\0\0\x01\x03kexI\0\0\0\x02"
+    reader = HeaderReader("key")
+    assert reader.read(Envelope("", "", whole)) == ("I", 1)
+    with pytest.raises(ConnectionException):
+        reader.read(Envelope("", "", whole[:-1]))
+
+
+@given(fields)
+def test_a_whole_number_is_read_as_such_and_nothing_else_is(field: Field) -> None:
+    envelope = envelope_of(Properties(headers={"x": TEXT, "key": field}))
+    is_whole = field[0] in "bBsuIilLT" and isinstance(field[1], int) and field[1] >= 0
+    assert HeaderReader("key").read_whole(envelope) == (field[1] if is_whole else -1)
+    assert HeaderReader("other").read_whole(envelope) == -1

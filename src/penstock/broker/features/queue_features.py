@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.definitions.feature_arguments import Features, read_features
 from penstock.broker.features.dead_lettering import DeadLetterExchange
 from penstock.broker.features.deduplication import DedupGate
+from penstock.broker.features.header_key import header_key
 from penstock.broker.features.held_messages import (
     COUNT_HEADER,
     CountHeader,
@@ -21,7 +21,6 @@ from penstock.broker.features.held_messages import (
 )
 from penstock.broker.vhost import companions
 from penstock.fields import Field
-from penstock.limits import SHELF_KEY_CHARS_MAX
 from penstock.queues.consumers.single_active import SingleActive
 from penstock.queues.delayed.held_selection import HeldSelection
 from penstock.queues.intake.intake import Intake, Overflow
@@ -43,12 +42,10 @@ from penstock.queues.selection.last_value_order import LastValueOrder
 from penstock.queues.selection.order import Order
 from penstock.queues.selection.shelf_selection import ShelfSelection
 from penstock.queues.selection.sorted_order import SortedOrder
-from penstock.selectors.field_values import plain_value
 from penstock.wire.property_edits import HeaderReader
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
-    from penstock.message import Envelope
     from penstock.queues.leaving.expiry import ExpirySchedule
 
 QUORUM: Final[Field] = ("S", b"quorum")
@@ -149,23 +146,13 @@ def _held(vhost: VHost, queue: Queue) -> Queue:
 def make_order(features: Features) -> Order | None:
     """Return the order that the features ask for; None where messages are handed out as they came."""
     if features.group_header:
-        key = partial(_header_value, HeaderReader(features.group_header))
+        key = partial(header_key, HeaderReader(features.group_header))
         return SharedGroupOrder(key) if features.group_type == "shared" else StandardGroupOrder(key)
     if features.last_value_header:
-        return LastValueOrder(partial(_header_value, HeaderReader(features.last_value_header)))
+        return LastValueOrder(partial(header_key, HeaderReader(features.last_value_header)))
     if features.sort_header:
-        return SortedOrder(partial(_header_value, HeaderReader(features.sort_header)))
+        return SortedOrder(partial(header_key, HeaderReader(features.sort_header)))
     return FifoOrder() if features.expire_anywhere else None
-
-
-def _header_value(reader: HeaderReader, envelope: Envelope) -> str | int | float | None:
-    field = reader.read(envelope)
-    value = None if field is None else plain_value(field)
-    if isinstance(value, str) and len(value) > SHELF_KEY_CHARS_MAX:
-        # The key stays in memory when the message does not. Sorted, it still stands where its beginning belongs.
-        digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
-        return f"{value[: SHELF_KEY_CHARS_MAX - len(digest)]}{digest}"
-    return value
 
 
 def make_intake(

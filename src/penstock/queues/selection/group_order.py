@@ -26,9 +26,10 @@ from zlib import crc32
 
 from penstock.queues.consumers.consumer import Consumer
 from penstock.queues.selection.group_cursors import GroupCursor
-from penstock.queues.selection.message_group import GroupHeap, MessageGroup
+from penstock.queues.selection.message_group import NO_NUMBERS, GroupHeap, MessageGroup
 from penstock.queues.selection.order import Looks, Order
 from penstock.queues.selection.shelf import KeyReader, MessageKey, Shelved
+from penstock.queues.selection.sorted_chunks import SortedChunks
 
 # Where messages without a key belong in a queue with shared groups; Qpid's name.
 DEFAULT_GROUP: Final = "qpid.no-group"
@@ -41,6 +42,7 @@ class GroupOrder(Order):
     """What shared and standard groups have in common."""
 
     MAY_BE_FREED = True
+    HANDS_PAST = True
     # Whether a consumer keeps a group until it leaves.
     BINDS_FOR_LIFE = False
 
@@ -118,6 +120,9 @@ class GroupOrder(Order):
         if group is None:
             group = item.group = self._group_of(item.key)
         seq_id = item.seq_id
+        if group.waiting is NO_NUMBERS:
+            group.waiting = SortedChunks()
+            self._by_serial[group.serial] = group
         group.waiting.add(seq_id)
         if group.listed is None or seq_id < group.listed_seq_id:
             self._list(group)
@@ -130,7 +135,6 @@ class GroupOrder(Order):
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = MessageGroup(key, self._next_serial, key == NO_BUCKET and self.BINDS_FOR_LIFE)
-            self._by_serial[group.serial] = group
             self._next_serial += 1
         return group
 
@@ -145,10 +149,24 @@ class GroupOrder(Order):
         group.waiting.remove(item.seq_id)
         self._forget_if_idle(group)
 
+    def hand_past(self, item: Shelved, consumer: Consumer | None, ack_required: bool) -> bool:
+        if consumer is not None and consumer.filter is not None:
+            return False
+        group = item.group = self._group_of(item.key)
+        # Nothing of it waits if the shelf has nothing for the consumer; what waits goes first.
+        if not group.is_for(consumer) or len(group.waiting):
+            return False
+        self._give(group, consumer, ack_required)
+        return True
+
     def handed_out(self, item: Shelved, consumer: Consumer | None, ack_required: bool) -> None:
         group = item.group
         assert group is not None and group.is_for(consumer), "2: a message of another's group"
         group.waiting.remove(item.seq_id)
+        self._give(group, consumer, ack_required)
+
+    def _give(self, group: MessageGroup, consumer: Consumer | None, ack_required: bool) -> None:
+        """The consumer has one more message of a group, which it may have to itself from now on."""
         group.outstanding += 1
         for_life = self.BINDS_FOR_LIFE and consumer is not None
         if group.bound or group.is_open or not (ack_required or for_life):
@@ -201,7 +219,8 @@ class GroupOrder(Order):
     def _forget_if_idle(self, group: MessageGroup) -> None:
         if not group.bound and not group.outstanding and not len(group.waiting):
             del self._groups[group.key]
-            del self._by_serial[group.serial]
+            if group.waiting is not NO_NUMBERS:
+                del self._by_serial[group.serial]
 
     def cleared(self) -> None:
         for cursor in self._cursors.values():
@@ -236,7 +255,8 @@ class GroupOrder(Order):
                 assert group.listed_seq_id <= group.waiting.first(), "4: listed behind its first message"
             assert group.bound or group.outstanding or len(group.waiting), "a group of nothing"
         assert sorted(waiting) == self.shelf.ids.listed(), "1: waiting messages and the shelf"
-        assert set(self._by_serial.values()) == set(self._groups.values()), "1: groups by number"
+        had_some = {group for group in self._groups.values() if group.waiting is not NO_NUMBERS}
+        assert set(self._by_serial.values()) == had_some, "1: groups by number"
         for owner, heap in self._own.items():
             bound = [group for group in self._groups.values() if group.bound and group.owner is owner]
             assert heap.bound_count == len(bound) > 0, "4: a heap of nobody's groups"

@@ -21,6 +21,8 @@ from penstock.queues.selection.sorted_chunks import SortedChunks
 
 # Remains that a heap may have, however few the groups are.
 REMAINS_MIN: Final = 64
+# Nothing is ever added to it.
+NO_NUMBERS: Final = SortedChunks()
 
 
 @final
@@ -46,8 +48,8 @@ class MessageGroup:
         self.serial = serial
         # Messages that belong to no group: every consumer may take them at any time.
         self.is_open = is_open
-        # Seq_ids on the shelf.
-        self.waiting = SortedChunks()
+        # Seq_ids on the shelf. A group that never had any there shares an empty list.
+        self.waiting = NO_NUMBERS
         # Delivered and not settled.
         self.outstanding = 0
         # Whether one consumer has it, and which; None is basic.get.

@@ -7,6 +7,7 @@ Life of the data, for each message:
   added -> (choose) -> handed_out -> settled
     ^  \\-> removed         |
     +------ returned <-----+
+A new one may be handed out past the shelf (`hand_past`), without being added before.
 
 Invariants
   1. `choose` names a message that is on the shelf and that the consumer may have now, or None. It changes nothing that
@@ -42,6 +43,8 @@ class Order(ABC):
     KNOWS_ALL = False
     # True when what a consumer cannot have now may be free for it soon: then it need not look far ahead at once.
     MAY_BE_FREED = False
+    # True when a new message may go to a consumer without having been on the shelf.
+    HANDS_PAST = False
     # False when the queue can do without the order while nothing is shelved.
     IS_OF_THE_QUEUE = True
 
@@ -82,6 +85,12 @@ class Order(ABC):
     def removed(self, item: Shelved) -> None:
         """A message left the shelf, but not for a consumer."""
         return
+
+    def hand_past(self, item: Shelved, consumer: Consumer | None, ack_required: bool) -> bool:
+        """Hand out a new message that was never shelved, if this consumer may have it now; asked when the shelf has
+        nothing for the consumer. After True it is as with `handed_out`; after False the message is `added`.
+        """
+        return False
 
     def handed_out(self, item: Shelved, consumer: Consumer | None, ack_required: bool) -> None:
         """A message left the shelf for a consumer; `settled` or `returned` follows, at once if no ack is required."""

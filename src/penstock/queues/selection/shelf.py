@@ -21,7 +21,7 @@ from typing import final
 from penstock import limits
 from penstock.backing.backing_queue import BackingQueue
 from penstock.backing.outcomes import THE_QUEUE
-from penstock.message import Entry, Envelope
+from penstock.message import Entry, Envelope, Run
 from penstock.queues.delayed.timetable import Timetable
 from penstock.queues.selection.message_group import MessageGroup
 from penstock.queues.selection.sorted_chunks import SortedChunks
@@ -89,14 +89,18 @@ class Shelf:
         """Return whether there is something to fetch, and room for it."""
         return len(self.items) < self.messages_max and not self._backing.is_empty()
 
-    def fetch_run(self, count_max: int) -> list[Shelved]:
-        """Take messages from the head of the backing; they are not on the shelf before they are `put` there."""
-        run = self._backing.fetch(count_max, limits.PULL_BYTES_MAX, True, THE_QUEUE)
-        if run is None:
-            return []
-        first = run.first_seq_id
-        redelivered = run.redelivered
-        return [self._shelved(seq_id, entry, redelivered) for seq_id, entry in enumerate(run.entries, first)]
+    def fetch_run(self, count_max: int) -> Run | None:
+        """Take messages from the head of the backing; None when there are none."""
+        return self._backing.fetch(count_max, limits.PULL_BYTES_MAX, True, THE_QUEUE)
+
+    def shelved_of(self, run: Run) -> list[Shelved]:
+        """What is to be known of messages that were fetched; they are not on the shelf before they are `put` there."""
+        items: list[Shelved] = []
+        seq_id = run.first_seq_id
+        for entry in run.entries:
+            items.append(self._shelved(seq_id, entry, run.redelivered))
+            seq_id += 1
+        return items
 
     def read_pending(self, seq_ids: Sequence[int]) -> list[Shelved]:
         """Return messages that were delivered before the shelf was there; those that are not pending are left out."""

@@ -1,9 +1,10 @@
 """A selection over a shelf: everything but the order, which is an object of its own.
 
 Messages are shelved when a caller looks for them and finds nothing nearer (`fetch`, `take`), or as they are published,
-where the order must know all of them or messages expire anywhere. The shelf is a first part of the queue: whatever is
-in the backing comes behind it. With priorities something may be published in front; then that is shelved too. Consumers
-get runs where the order gives neighbours, else single messages.
+where the order must know all of them or messages expire anywhere. Those that a consumer may have as they come out of
+the backing are not shelved at all, where the order allows it (`Order.HANDS_PAST`). The shelf is a first part of the
+queue: whatever is in the backing comes behind it. With priorities something may be published in front; then that is
+shelved too. Consumers get runs where the order gives neighbours, else single messages.
 
 Invariants, besides those of `selection`
   1. A message is on the shelf or in `_delivered`, never in both, and not ready in the backing.
@@ -80,11 +81,16 @@ class ShelfSelection(Selection):
         if self._knows_all:
             looks.to_shelve -= self._shelve(looks.to_shelve)
         run: Run | None = None
+        actor = NO_ACTOR if consumer is None else consumer.actor
         while run is None:
             chosen = self._choose(consumer, count_max, bytes_max, ack_required, looks, expired)
-            if not chosen:
+            if chosen:
+                run = self._read(chosen, ack_required, actor)
+                continue
+            fetched = self._fetch_further(consumer, count_max, looks)
+            if fetched is None:
                 break
-            run = self._read(chosen, ack_required, NO_ACTOR if consumer is None else consumer.actor)
+            run = self._hand_past(consumer, fetched, count_max, bytes_max, ack_required)
         if expired:
             self._host.dead_letter(expired, EXPIRED)
         if self._starving and run is not None:
@@ -110,9 +116,7 @@ class ShelfSelection(Selection):
         while len(chosen) < count_max:
             item = order.choose(consumer, looks)
             if item is None:
-                if chosen or not self._look_further(consumer, looks):
-                    break
-                continue
+                break
             if 0 <= item.expiry_ms <= now_ms:
                 self._take_off(item)
                 expired.append(item.seq_id)
@@ -132,16 +136,55 @@ class ShelfSelection(Selection):
             chosen.append(item)
         return chosen
 
-    def _look_further(self, consumer: Consumer | None, looks: Looks) -> bool:
-        """Nothing on the shelf: fetch some more, if the budget and the shelf allow it."""
+    def _fetch_further(self, consumer: Consumer | None, count_max: int, looks: Looks) -> Run | None:
+        """Nothing on the shelf: take some more out of the backing, if the budget and the shelf allow it."""
         if looks.left <= 0 or looks.to_shelve <= 0 or self._backing.is_empty():
-            return False
-        if self._shelf.room() <= 0:
+            return None
+        room = self._shelf.room()
+        if room <= 0:
             self._finds_it_full(consumer)
-            return False
-        shelved = self._shelve(min(limits.PULL_MESSAGES_MAX, looks.to_shelve))
-        looks.to_shelve -= shelved
-        return shelved > 0
+            return None
+        # At first as many as the consumer takes, where they may all be for it.
+        is_first = self._order.HANDS_PAST and looks.to_shelve == self._looks_max
+        wanted = count_max if is_first else limits.PULL_MESSAGES_MAX
+        run = self._shelf.fetch_run(min(wanted, looks.to_shelve, room, limits.PULL_MESSAGES_MAX))
+        if run is not None:
+            looks.to_shelve -= len(run.entries)
+            self._backing_from = run.first_seq_id + len(run.entries)
+        return run
+
+    def _hand_past(
+        self, consumer: Consumer | None, fetched: Run, count_max: int, bytes_max: int, ack_required: bool
+    ) -> Run | None:
+        """Give the consumer what it may have from the front of new messages, and shelve the others."""
+        items = self._shelf.shelved_of(fetched)
+        first = fetched.first_seq_id
+        count = 0
+        if self._order.HANDS_PAST and not self._has_any(range(first, first + len(items))):
+            now_ms = self._host.wall_ms()
+            size = 0
+            for item in items:
+                size += item.size
+                if count == count_max or (count and size > bytes_max) or 0 <= item.expiry_ms <= now_ms:
+                    break
+                if not self._order.hand_past(item, consumer, ack_required):
+                    break
+                item.delivered = True
+                count += 1
+        if count < len(items):
+            self._put_new(items[count:])
+            if self._found_full:
+                self._shelved_since += len(items) - count
+        if not count:
+            return None
+        self._given(items[:count], ack_required, NO_ACTOR if consumer is None else consumer.actor)
+        return Run(first, fetched.entries[:count], fetched.redelivered)
+
+    def _has_any(self, seq_ids: range) -> bool:
+        """Return whether one of the numbers is known already: it was requeued, and is pending again."""
+        if self._shelf.items and not self._shelf.items.keys().isdisjoint(seq_ids):
+            return True
+        return bool(self._delivered) and not self._delivered.keys().isdisjoint(seq_ids)
 
     def _read(self, chosen: list[Shelved], ack_required: bool, actor: int) -> Run | None:
         """The run of what was chosen, up to a message that is gone; None when the first is. The rest goes back."""
@@ -162,15 +205,21 @@ class ShelfSelection(Selection):
                 return None
             del chosen[count:]
             del entries[count:]
-        given = range(first, first + len(chosen))
-        if ack_required:
-            self._delivered.update([(item.seq_id, item) for item in chosen])
-            self._backing.note_given(given, actor)
-        else:
-            self._backing.ack(given, FETCHED, REASON_NONE, actor)
-            for item in chosen:
-                self._order.settled(item)
+        self._given(chosen, ack_required, actor)
         return Run(first, entries, chosen[0].redelivered)
+
+    def _given(self, items: list[Shelved], ack_required: bool, actor: int) -> None:
+        """Neighbours were handed out to a consumer."""
+        seq_ids = range(items[0].seq_id, items[-1].seq_id + 1)
+        if ack_required:
+            delivered = self._delivered
+            for item in items:
+                delivered[item.seq_id] = item
+            self._backing.note_given(seq_ids, actor)
+        else:
+            self._backing.ack(seq_ids, FETCHED, REASON_NONE, actor)
+            for item in items:
+                self._order.settled(item)
 
     def _lost(self, item: Shelved) -> None:
         """A message that was handed out cannot be read: it is gone, or damaged."""
@@ -214,9 +263,10 @@ class ShelfSelection(Selection):
         """Take messages out of the backing, as far as there is room; how many were taken."""
         taken = 0
         while taken < count_max and self._shelf.can_grow():
-            items = self._shelf.fetch_run(min(count_max - taken, self._shelf.room(), limits.PULL_MESSAGES_MAX))
-            if not items:
+            run = self._shelf.fetch_run(min(count_max - taken, self._shelf.room(), limits.PULL_MESSAGES_MAX))
+            if run is None:
                 break
+            items = self._shelf.shelved_of(run)
             taken += len(items)
             self._backing_from = items[-1].seq_id + 1
             self._put_new(items)
