@@ -64,7 +64,9 @@ class PendingAcks:
             return run
         bucket = seq_id // BUCKET
         # The nearest one before it, or none: they do not overlap.
-        before = self._starts.get(bucket, 0) & ((1 << seq_id % BUCKET) - 1)
+        before = self._starts.get(bucket, 0)
+        if before:
+            before &= (1 << seq_id % BUCKET) - 1
         if not before:
             bucket -= 1
             before = self._starts.get(bucket, 0)

@@ -177,7 +177,8 @@ def _cut(zone: deque[MsgStatus], seq_id: int, count: int) -> None:
 
 def order_given(seq_ids: Sequence[int], found: dict[int, Entry]) -> list[tuple[int, Entry]]:
     """What was found, in the order in which it was asked for."""
-    return [(seq_id, found[seq_id]) for seq_id in dict.fromkeys(seq_ids) if seq_id in found]
+    # Popped: a number that was given twice counts once.
+    return [(seq_id, found.pop(seq_id)) for seq_id in seq_ids if seq_id in found]
 
 
 def _seq_id_of(status: MsgStatus) -> int:

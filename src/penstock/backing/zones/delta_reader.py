@@ -18,6 +18,8 @@ from collections.abc import Container, Sequence
 from typing import final
 
 from penstock.backing.zones.msg_status import MsgStatus, status_at
+from penstock.journal.place import BatchPlace
+from penstock.message import MessageProps
 from penstock.store.queue import places
 from penstock.store.queue.live_map import LiveMap
 from penstock.store.queue.places import Slot, StoreError
@@ -104,6 +106,29 @@ class SlotRun:
         return status
 
 
+def _alone(seq_id: int, slot: Slot, delivered: bool) -> MsgStatus:
+    """Return what `SlotRun.status` does, for one message."""
+    kind, flags, size, expiry_ms, segment, pos, entry = slot
+    props = None if expiry_ms < 0 else MessageProps(expiry_ms)
+    persist_to = places.MSG_STORE if kind == places.MSG_STORE else places.QUEUE_STORE
+    status = MsgStatus(seq_id, 1, None, props, size, size, persist_to)
+    status.is_persistent = flags & places.PERSISTENT != 0
+    status.is_delivered = delivered
+    status.msg_in_store = kind
+    status.index_on_disk = True
+    place = BatchPlace()
+    place.segment = segment
+    place.pos = pos
+    status.place = place
+    if kind == places.JOURNAL:
+        status.entry = entry
+    elif kind == places.QUEUE_STORE:
+        status.addresses = array("q", [pos, pos + entry])
+    else:
+        status.addresses = array("q", [places.address_of(slot)])
+    return status
+
+
 def _address(slot: Slot) -> int:
     return places.address_of(slot) if slot[0] == places.MSG_STORE else slot[5]
 
@@ -180,7 +205,8 @@ def _join(
 ) -> None:
     """Make runs of the slots of messages."""
     open_run: SlotRun | None = None
-    for seq_id, slot in zip(seq_ids, slots, strict=True):
+    for index, slot in enumerate(slots):
+        seq_id = seq_ids[index]
         if slot is None:
             part.missing.append(seq_id)
             continue
@@ -192,7 +218,11 @@ def _join(
             if open_run.takes(seq_id, slot, delivered):
                 continue
             part.betas.append(open_run.status())
-        open_run = SlotRun(seq_id, slot, delivered)
+        if index + 1 < len(seq_ids) and seq_ids[index + 1] == seq_id + 1:
+            open_run = SlotRun(seq_id, slot, delivered)
+        else:
+            open_run = None
+            part.betas.append(_alone(seq_id, slot, delivered))
     if open_run is not None:
         part.betas.append(open_run.status())
 

@@ -67,7 +67,11 @@ def delay_due_ms(envelope: Envelope, now_ms: int) -> int:
 
 def delays_of(entries: Sequence[Entry]) -> list[int]:
     """Return for how long each message is to wait, by x-delay; 0 for those that are not."""
-    return [delay_ms_of(DELAYS.read(entry[0])) for entry in entries]
+    delays_ms: list[int] = []
+    for entry in entries:
+        delay_ms = DELAYS.read_whole(entry[0])
+        delays_ms.append(min(delay_ms, DUE_MS_MAX) if delay_ms >= 0 else delay_ms_of(DELAYS.read(entry[0])))
+    return delays_ms
 
 
 def hold_run(

@@ -301,5 +301,6 @@ class Timetable:
 def position(dues: array[int], firsts: array[int], due_ms: int, seq_id: int) -> int:
     """Behind all that begin at (due_ms, seq_id) or before it, in two sorted columns."""
     start = bisect_left(dues, due_ms)
-    stop = bisect_right(dues, due_ms, start)
-    return start if start == stop else bisect_right(firsts, seq_id, start, stop)
+    if start == len(dues) or dues[start] != due_ms:
+        return start
+    return bisect_right(firsts, seq_id, start, bisect_right(dues, due_ms, start))

@@ -71,6 +71,8 @@ class QueueIndex:
         self._looked_at: set[int] = set()
         # Files of an earlier time that have a second area.
         self._moved_before: set[int] = set()
+        # All files that have one, or may have: nobody else writes them.
+        self._moved: set[int] = set()
         self._damaged: set[int] = set()
         self._damaged_moves: set[int] = set()
         # Moves from here on, in files of an earlier time, do not count. A number that no queue reaches.
@@ -144,6 +146,8 @@ class QueueIndex:
             return
         self._look_at(key // 2)
         self._take_back_moves(key // 2)
+        if key % 2:
+            self._moved.add(key // 2)
         file = self.segments.writer(key // 2)
         for offset, chunk in chunks:
             write_all(file, [bytes(chunk)], offset)
@@ -160,6 +164,7 @@ class QueueIndex:
             file = self.segments.before_writing(number)
             if file is not None and file.size() > self._offset(0, 1):
                 self._moved_before.add(number)
+                self._moved.add(number)
                 if file.size() > self._trusted_bytes(number):
                     self._distrusted.add(number)
             self._looked_at.add(number)
@@ -192,10 +197,8 @@ class QueueIndex:
         """Return the slots of some seq_ids, sorted and of one file. None: never written, or damaged."""
         number = seq_ids[0] // self.segment_slots
         self._look_at(number)
-        is_plain = 2 * number not in self._waiting and 2 * number + 1 not in self._waiting
+        is_plain = 2 * number not in self._waiting and 2 * number + 1 not in self._waiting and number not in self._moved
         file = self.segments.reader(number) if is_plain else None
-        if file is not None and file.size() > self._offset(0, 1):
-            file = None
         found: list[Slot | None] = []
         index = 0
         while index < len(seq_ids):
@@ -262,6 +265,7 @@ class QueueIndex:
         self._damaged_moves.difference_update(range(first, first + self.segment_slots))
         self._looked_at.discard(number)
         self._moved_before.discard(number)
+        self._moved.discard(number)
         self._distrusted.discard(number)
         self.segments.remove(number)
 
@@ -272,6 +276,7 @@ class QueueIndex:
         self._waiting_chunks = 0
         self._looked_at.clear()
         self._moved_before.clear()
+        self._moved.clear()
         self._distrusted.clear()
         self._damaged.clear()
         self._damaged_moves.clear()

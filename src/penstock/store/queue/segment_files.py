@@ -89,9 +89,14 @@ class SegmentFiles(HandleOwner):
         self._posted = False
         # Removed while they were synced.
         self._doomed: list[File] = []
+        # Paths of files that were used, by number.
+        self._paths: dict[int, str] = {}
 
     def path(self, number: int) -> str:
-        return f"{self.folder}/{number:08d}{self._ending}"
+        path = self._paths.get(number)
+        if path is None:
+            path = self._paths[number] = f"{self.folder}/{number:08d}{self._ending}"
+        return path
 
     def numbers(self) -> list[int]:
         listed = self._files.list_dir(self.folder)
@@ -241,6 +246,7 @@ class SegmentFiles(HandleOwner):
         self._unsynced.discard(number)
         self._to_sync.discard(number)
         self._files.unlink(self.path(number))
+        del self._paths[number]
 
     def remove_all(self) -> None:
         for number in sorted(self._syncing):
@@ -251,6 +257,7 @@ class SegmentFiles(HandleOwner):
         self._folders_to_sync.clear()
         self._new_names = False
         self._folder_durable = False
+        self._paths.clear()
         self._files.remove_dir(self.folder)
 
     def close(self) -> None:
@@ -259,6 +266,7 @@ class SegmentFiles(HandleOwner):
             self._wanted_back.add(path)
         self._close_wanted()
         self._known.clear()
+        self._paths.clear()
 
     def _close(self, number: int) -> None:
         path = self.path(number)
