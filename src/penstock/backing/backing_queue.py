@@ -134,6 +134,19 @@ class BackingQueue(ABC):
         """
         return False
 
+    def head_is_large(self) -> bool:
+        """Return whether the body of what is next is on disk and takes long to read. `drop` does not read it."""
+        return False
+
+    def await_body(self, seq_ids: Sequence[int], done: Answered) -> int:
+        """Have a large body among pending messages read beside the loop, before `ackfold` shows it.
+
+        Return the first of the messages, in the order given, that is not to be asked for yet; -1 when there is none.
+        If it is the first of them, it is being read, and `done` is called when that is over. Else those before it are
+        to be shown first: one body is kept at a time.
+        """
+        return -1
+
     def is_looking(self) -> bool:
         """Return whether `browse` or `fold` may have found less than there is, and what is missing comes soon."""
         return False

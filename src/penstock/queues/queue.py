@@ -664,6 +664,8 @@ class Queue(Availability):
         while self.settling:
             # What was rejected before goes to its dead-letter exchange.
             self.settling[0].leave()
+        if self._leaving is not None:
+            self._leaving.carry_rest()
         ready = len(self)
         self._leave_use()
         self.backing.delete_and_terminate()

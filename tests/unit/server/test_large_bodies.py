@@ -153,6 +153,96 @@ def test_a_disk_that_does_not_answer_ends_the_get_with_an_error(bench: DurableBe
     )
 
 
+DEAD: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+
+
+def taken(bench: DurableBench, client: Client, count: int) -> None:
+    """The client gets messages of q; large ones are read."""
+    client.call(commands.Basic.Qos(0, count))
+    client.send(commands.Basic.Consume(0, "q", "t"))
+    client.read()
+    while bench.reader.held:
+        bench.reader.answer()
+        client.read()
+    assert bench.vhost.queues["q"].backing.depth() - len(bench.vhost.queues["q"].backing) == count
+    client.call(commands.Basic.Cancel("t"))
+
+
+def dead_letters(bench: DurableBench) -> list[bytes]:
+    client = bench.client()
+    found = []
+    while not isinstance((frames := client.call(commands.Basic.Get(0, "dead", True)))[0], commands.Basic.GetEmpty):
+        found += bodies(frames)
+    return found
+
+
+def dying(bench: DurableBench, *texts: bytes, **arguments: Any) -> Client:
+    bench.client().call(commands.Queue.Declare(0, "dead", durable=True))
+    return filled(bench, *texts, **DEAD, **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{}, PRIORITIES], ids=["a plain queue", "a queue with priorities"])
+def test_dead_letters_wait_for_their_large_bodies_and_come_in_order(
+    bench: DurableBench, arguments: dict[str, Any]
+) -> None:
+    client = dying(bench, b"first", LARGE, b"small", SECOND, b"last", **arguments)
+    taken(bench, client, 5)
+    client.send(commands.Basic.Nack(4, True, False))
+    client.send(commands.Basic.Nack(5, False, False))
+    bench.loop.run()
+    dead = bench.vhost.queues["dead"]
+    assert (len(dead), len(bench.reader.held)) == (1, 1)
+    # Others are served meanwhile.
+    assert bench.client().call(commands.Queue.Declare(0, "q", passive=True))[0].message_count == 0
+    bench.reader.answer()
+    bench.loop.run()
+    assert (len(dead), len(bench.reader.held)) == (3, 1)
+    bench.reader.answer(spoilt=True)
+    bench.loop.run()
+    assert bench.vhost.queues["q"].backing.depth() == 0
+    assert dead_letters(bench) == [b"first", LARGE, b"small", SECOND, b"last"]
+    assert bench.server.internal_errors == 0
+
+
+def test_a_queue_that_is_deleted_meanwhile_leaves_its_dead_letters(bench: DurableBench) -> None:
+    client = dying(bench, LARGE, b"small")
+    taken(bench, client, 2)
+    client.send(commands.Basic.Nack(0, True, False))
+    bench.loop.run()
+    assert len(bench.reader.held) == 1
+    assert isinstance(client.call(commands.Queue.Delete(0, "q"))[0], commands.Queue.DeleteOk)
+    assert dead_letters(bench) == [LARGE, b"small"]
+    bench.reader.answer()
+    bench.loop.run()
+    assert bench.server.internal_errors == 0
+
+
+def test_a_large_body_that_expires_or_is_too_much_is_not_read_on_the_loop(bench: DurableBench) -> None:
+    client = dying(bench, LARGE, b"small", SECOND, **{"x-message-ttl": 60_000})
+    queue = bench.vhost.queues["q"]
+    queue.expiry.expire_due(queue.wall_ms() + 60_001)
+    bench.loop.run()
+    dead = bench.vhost.queues["dead"]
+    assert (len(queue), len(dead), len(bench.reader.held)) == (0, 0, 1)
+    bench.reader.answer()
+    bench.loop.run()
+    assert len(dead) == 2
+    bench.reader.answer()
+    bench.loop.run()
+    assert dead_letters(bench) == [LARGE, b"small", SECOND]
+    assert client.call(commands.Queue.Declare(0, "q", passive=True))[0].message_count == 0
+
+
+def test_a_large_body_that_makes_room_is_not_read_on_the_loop(bench: DurableBench) -> None:
+    client = dying(bench, LARGE, b"small", **{"x-max-length": 2})
+    client.publish("", "q", b"next", b"last", delivery_mode=2)
+    bench.loop.run()
+    assert (len(bench.vhost.queues["q"]), len(bench.reader.held)) == (2, 1)
+    bench.reader.answer()
+    bench.loop.run()
+    assert dead_letters(bench) == [LARGE, b"small"]
+
+
 def test_the_reading_thread_reads_checks_and_closes_files_and_leaves_the_rest_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"abc" + LARGE)
     files = OsFiles(tmp_path)

@@ -371,6 +371,25 @@ class PriorityBackingQueue(BackingQueue):
         head = self._first_ready()
         return head is not None and head.waits_for_disk()
 
+    def head_is_large(self) -> bool:
+        head = self._first_ready()
+        return head is not None and head.head_is_large()
+
+    def await_body(self, seq_ids: Sequence[int], done: Answered) -> int:
+        by_base: dict[int, list[int]] = {}
+        for seq_id in seq_ids:
+            by_base.setdefault(seq_id & ~INNER_MASK, []).append(seq_id & INNER_MASK)
+        found: set[int] = set()
+        for base, inner in by_base.items():
+            backing = self._levels.of_seq_id(base)
+            first = -1 if backing is None else backing.await_body(inner, done)
+            if first >= 0:
+                found.add(base | first)
+        for seq_id in seq_ids if found else ():
+            if seq_id in found:
+                return seq_id
+        return -1
+
     def ask_once(self, done: Answered) -> None:
         head = self._first_ready()
         if head is None:

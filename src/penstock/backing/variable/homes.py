@@ -48,7 +48,9 @@ log: Final = logging.getLogger("penstock.store")
 class Homes:
     def __init__(self, node: NodeStore, vhost_id: str, queue_id: str, slots: int, post: Post) -> None:
         # The large body that is next. Its queue sets it.
+        # Large bodies that are read beside the loop: the one at the head, and one that was handed out and is to leave.
         self.ahead = BodyAhead(do_nothing)
+        self.leaving = BodyAhead(do_nothing)
         self.journal = node.journal
         # Seq_ids per file.
         self.slots = slots
@@ -225,13 +227,29 @@ class Homes:
             assert status.addresses is not None
             for address in status.addresses:
                 try:
-                    envelope, body = self.ahead.take(status.is_persistent, address) or store.read(address)
+                    envelope, body = self._read_before(status.is_persistent, address) or store.read(address)
                     found.append((envelope, body, props))
                 except StoreError:
                     found.append(None)
         else:
             found.extend(self._read_queue_store(status))
         return found
+
+    def _read_before(self, is_persistent: bool, address: int) -> tuple[Envelope, bytes] | None:
+        """Return a large body that was read beside the loop."""
+        return self.ahead.take(is_persistent, address) or self.leaving.take(is_persistent, address)
+
+    def is_slow(self, status: MsgStatus, index: int) -> bool:
+        """Return whether a body of a run without bodies takes long to read."""
+        if status.msg_in_store != places.MSG_STORE:
+            return False
+        assert status.addresses is not None
+        return self._large(status.is_persistent).is_large(status.addresses[index])
+
+    def await_leaving(self, status: MsgStatus, index: int) -> bool:
+        """Return whether a large body of a run is being read beside the loop; from now on if need be."""
+        assert status.addresses is not None
+        return self.leaving.begin(self._large(status.is_persistent), status.is_persistent, status.addresses[index])
 
     def is_reading(self, status: MsgStatus) -> bool:
         """Return whether the first body of a run is large, and is being read beside the loop."""
@@ -250,7 +268,9 @@ class Homes:
                 return None if item is None else (item[0], item[1], status.msg_props)
             assert status.addresses is not None
             if status.msg_in_store == places.MSG_STORE:
-                envelope, body = self._large(status.is_persistent).read(status.addresses[index])
+                address = status.addresses[index]
+                before = self._read_before(status.is_persistent, address)
+                envelope, body = before or self._large(status.is_persistent).read(address)
                 return envelope, body, status.msg_props
         except (RottenBatch, StoreError):
             return None

@@ -110,6 +110,8 @@ class VariableBackingQueue(BackingQueue):
         self.aside = SetAside(clock)
         # Who is to be told when the disk can be asked again, or has answered.
         self._waiting: list[Answered] = []
+        # Who waits for a large body that was handed out and is to leave.
+        self._waiting_to_leave: list[Answered] = []
         # Messages that have become ready by themselves, and were not reported yet.
         self._arrived_count = 0
         # A purge in slices removes what stands below.
@@ -121,6 +123,7 @@ class VariableBackingQueue(BackingQueue):
         self._journal = homes.journal
         self._owed = OwedConfirms(homes.journal)
         homes.ahead = BodyAhead(partial(callback, self.KIND, _body_came))
+        homes.leaving = BodyAhead(partial(callback, self.KIND, _leaving_came))
         if self.durable:
             homes.open_shared()
 
@@ -147,6 +150,8 @@ class VariableBackingQueue(BackingQueue):
         self.tail.forget_counts()
         self.aside.clear()
         self.homes.ahead.forget()
+        self.homes.leaving.forget()
+        self._waiting_to_leave = []
         self._look_again()
         self._owed.give_up()
         # The ways back from the zones: without them the queue is freed by reference counting.
@@ -254,6 +259,31 @@ class VariableBackingQueue(BackingQueue):
         """The reading of the body at the head is over: consumers and a basic.get that waited for it look again."""
         self._arrived_count += len(self)
         self._look_again()
+
+    def head_is_large(self) -> bool:
+        head = head_of(self.zones)
+        return head is not None and head.msg is None and self.homes.is_slow(head, 0)
+
+    def await_body(self, seq_ids: Sequence[int], done: Answered) -> int:
+        if not self.homes.has_shared():
+            return -1
+        is_one_there = False
+        runs = self.pending.parts(seq_ids if isinstance(seq_ids, range) else list(dict.fromkeys(seq_ids)))
+        for run in [run for run in runs if run.msg is None]:
+            for index in [index for index in range(run.count) if self.homes.is_slow(run, index)]:
+                if is_one_there:
+                    return run.seq_id + index
+                if self.homes.await_leaving(run, index):
+                    self._waiting_to_leave.append(done)
+                    return run.seq_id + index
+                # It was read; or it cannot be beside the loop, and is read by the caller.
+                is_one_there = True
+        return -1
+
+    def leaving_came(self) -> None:
+        """The reading of a body that is to leave is over."""
+        waiting, self._waiting_to_leave = self._waiting_to_leave, []
+        call_all([partial(done, None) for done in waiting])
 
     def _look_again(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -632,6 +662,7 @@ class VariableBackingQueue(BackingQueue):
             + positions * POSITION_BYTES
             + counts * limits.NUMBER_OVERHEAD_BYTES
             + self.homes.ahead.ram_bytes()
+            + self.homes.leaving.ram_bytes()
         )
 
     def set_ram_duration_target(self, seconds: float) -> None:
@@ -649,7 +680,9 @@ class VariableBackingQueue(BackingQueue):
     def needs_timeout(self) -> int:
         if self._owed.is_waiting():
             return TIMEOUT_TIMED
-        if self.paging.unfinished or self.zones.strays.count or self.aside.is_due() or self.homes.ahead.ram_bytes():
+        if self.paging.unfinished or self.zones.strays.count or self.aside.is_due():
+            return TIMEOUT_IDLE
+        if self.homes.ahead.ram_bytes() or self.homes.leaving.ram_bytes():
             return TIMEOUT_IDLE
         return TIMEOUT_NONE
 
@@ -660,6 +693,7 @@ class VariableBackingQueue(BackingQueue):
 
     def resume(self) -> None:
         self.homes.ahead.look()
+        self.homes.leaving.look()
         if self.zones.strays.count:
             retry(self.zones)
         if self.aside.is_due():
@@ -733,6 +767,11 @@ def _nothing_unreadable(status: MsgStatus, error: OSError) -> None:
 def _body_came(queue: BackingQueue) -> None:
     assert isinstance(queue, VariableBackingQueue)
     queue.body_came()
+
+
+def _leaving_came(queue: BackingQueue) -> None:
+    assert isinstance(queue, VariableBackingQueue)
+    queue.leaving_came()
 
 
 def _put_aside_back(queue: BackingQueue) -> None:

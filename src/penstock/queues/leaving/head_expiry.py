@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.backing.backing_queue import BackingQueue
+from penstock.backing.backing_queue import BackingQueue, PropsPredicate
 from penstock.message import MessageProps
 from penstock.queues.leaving.dead_letters import EXPIRED, Dead
 from penstock.queues.leaving.expiry import Expiring, ExpirySchedule
@@ -128,25 +128,37 @@ class HeadExpiry(Expiring):
         if self.is_suspended:
             return False
         self._dropped_ms = now_ms
-        dead: list[Dead] = []
 
         def expired(props: MessageProps | None) -> bool:
             return props is not None and 0 <= props.expiry_ms <= now_ms
 
-        def expired_within_budget(props: MessageProps | None) -> bool:
-            # Asked once for a run: the last one may be longer than what is left.
-            return len(dead) < DEAD_AT_ONCE and expired(props)
-
+        died = 0
         if queue.dead_letters is None:
             self.expired_count += self.backing.dropwhile(expired)
         else:
-            self.expired_count += self.backing.fetchwhile(
-                expired_within_budget, lambda seq_id, entry: dead.append((seq_id, entry))
-            )
-            if dead:
-                queue.dead_letters.dead_letter(queue.leaving, dead, EXPIRED)
+            died = self._take_dead(queue, expired)
+            # A large body is not read here. What is behind it comes after it.
+            while died < DEAD_AT_ONCE and self.backing.head_is_large() and expired(self.backing.head_props()):
+                seq_id = self.backing.drop(True)
+                assert seq_id is not None
+                queue.leaving.dead_letter([seq_id], EXPIRED)
+                died += 1 + self._take_dead(queue, expired)
+            self.expired_count += died
         self.forget_if_empty()
-        return len(dead) >= DEAD_AT_ONCE
+        return died >= DEAD_AT_ONCE
+
+    def _take_dead(self, queue: Queue, expired: PropsPredicate) -> int:
+        """Dead-letter expired messages at the head, up to one with a large body on disk; return how many."""
+        dead: list[Dead] = []
+
+        def expired_within_budget(props: MessageProps | None) -> bool:
+            # Asked once for a run: the last one may be longer than what is left.
+            return len(dead) < DEAD_AT_ONCE and expired(props) and not self.backing.head_is_large()
+
+        count = self.backing.fetchwhile(expired_within_budget, lambda seq_id, entry: dead.append((seq_id, entry)))
+        if dead:
+            queue.leaving.dead_letter_read(dead, EXPIRED)
+        return count
 
     def forget_if_empty(self) -> None:
         # What is unacknowledged may come back, and may expire then.

@@ -2,16 +2,22 @@
 
 Carriers see the queue as a `DeadLetterSource`, and its selection sees it as a host. Nothing leaves a deleted or crashed
 queue here.
+
+A dead letter whose body is large and on disk leaves when the body was read beside the loop, and those behind it leave
+after it. Until then it is pending: a broker that stops meanwhile has it ready at the next start. A deletion does not
+wait, and reads what is left at once.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from penstock import limits
 from penstock.backing.outcomes import DROPPED, MOVED, REASON_NONE, THE_QUEUE
 from penstock.clock import Clock
+from penstock.errors import ChannelException
 from penstock.queues.leaving.dead_letter_retry import DeadLetterRetry
 from penstock.queues.leaving.dead_letters import (
     DELIVERY_LIMIT,
@@ -40,6 +46,8 @@ class Leaving(DeadLetterSource, SelectionHost):
         self._again: DeadLetterRetry | None = None
         # Messages that some of their targets have, and others did not take yet; ids of those that have them.
         self._already_at: dict[int, frozenset[str]] = {}
+        # What leaves when a large body was read: the first ones, or one behind them, wait for it.
+        self._unread: deque[tuple[Sequence[int], str, DeadLetters]] = deque()
 
     @property
     def name(self) -> str:
@@ -67,7 +75,8 @@ class Leaving(DeadLetterSource, SelectionHost):
     def dead_letter_read(self, dead: Sequence[Dead], reason: str) -> None:
         """Pending messages that were read already leave unread."""
         queue = self._queue
-        if queue.dead_letters is None or queue.deleted or queue.crashed:
+        if queue.dead_letters is None or queue.deleted or queue.crashed or self._unread:
+            # Behind those that wait for a large body.
             self.dead_letter([seq_id for seq_id, _ in dead], reason)
         else:
             queue.dead_letters.dead_letter(self, dead, reason)
@@ -87,18 +96,50 @@ class Leaving(DeadLetterSource, SelectionHost):
             outcome = outcome_of_dropped(reason)
             while dropped < count and backing.drop(False, outcome, reason_number(reason)) is not None:
                 dropped += 1
+        elif backing.head_is_large():
+            seq_id = backing.drop(True)
+            dropped = 0 if seq_id is None else 1
+            if seq_id is not None:
+                self._carry_away([seq_id], reason, queue.dead_letters)
         else:
             run = backing.fetch(min(count, DEAD_AT_ONCE), limits.PULL_BYTES_MAX, True, THE_QUEUE)
             dropped = 0 if run is None else len(run.entries)
             if run is not None:
                 dead = [(run.first_seq_id + index, entry) for index, entry in enumerate(run.entries)]
-                queue.dead_letters.dead_letter(self, dead, reason)
+                self.dead_letter_read(dead, reason)
         # Another message is at the head, and may expire.
         if queue.expiry.may_expire:
             queue.expiry.arm()
         return dropped
 
     def _carry_away(self, seq_ids: Sequence[int], reason: str, carrier: DeadLetters) -> None:
+        self._unread.append((seq_ids, reason, carrier))
+        if len(self._unread) == 1:
+            self._carry_unread()
+
+    def _carry_unread(self, error: ChannelException | None = None) -> None:
+        """Carry away what can be, in order, up to a large body that is still to be read; called again when it was."""
+        queue, unread = self._queue, self._unread
+        while unread and not queue.deleted and not queue.crashed:
+            seq_ids, reason, carrier = unread[0]
+            first = queue.backing.await_body(seq_ids, self._carry_unread)
+            if first < 0:
+                unread.popleft()
+                self._carry_read(seq_ids, reason, carrier)
+                continue
+            count = list(seq_ids).index(first)
+            if not count:
+                return
+            unread[0] = (seq_ids[count:], reason, carrier)
+            self._carry_read(seq_ids[:count], reason, carrier)
+
+    def carry_rest(self) -> None:
+        """The queue is to be deleted: what waits for a body does not wait any longer."""
+        unread = self._unread
+        while unread:
+            self._carry_read(*unread.popleft())
+
+    def _carry_read(self, seq_ids: Sequence[int], reason: str, carrier: DeadLetters) -> None:
         dead: list[Dead] = []
         self._queue.backing.ackfold(lambda seq_id, entry: dead.append((seq_id, entry)), seq_ids)
         if dead:
@@ -191,5 +232,6 @@ class Leaving(DeadLetterSource, SelectionHost):
 
     def stop(self) -> None:
         """The queue leaves use: nothing is offered again."""
+        self._unread.clear()
         if self._again is not None:
             self._again.stop()

@@ -380,6 +380,11 @@ class MessageStore:
         self._reader.submit(own, size - len(front), offset + len(front), crc, Reading(address, front, done).came)
         return True
 
+    def is_large(self, address: int) -> bool:
+        """Return whether a body takes long to read, and is on disk."""
+        entry = self._bodies.live.get(address, 0)
+        return entry & LOWER_HALF >= self._options.own_file_bytes and address not in self._buffer
+
     def is_empty(self) -> bool:
         """Return whether nothing in it is wanted."""
         return not self._bodies.live
