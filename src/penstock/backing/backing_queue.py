@@ -134,6 +134,14 @@ class BackingQueue(ABC):
         """
         return False
 
+    def may_browse(self, from_seq_id: int) -> bool:
+        """Return whether a `browse` from there may find something. No body is read for it."""
+        return self.browse(from_seq_id, 1, 0) is not None
+
+    def waits_to_browse(self, from_seq_id: int) -> bool:
+        """Return whether it is too early for a `browse` from there: as `waits_for_disk`, for those who only look."""
+        return False
+
     def head_is_large(self) -> bool:
         """Return whether the body of what is next is on disk and takes long to read. `drop` does not read it."""
         return False

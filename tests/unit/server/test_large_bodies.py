@@ -243,6 +243,50 @@ def test_a_large_body_that_makes_room_is_not_read_on_the_loop(bench: DurableBenc
     assert dead_letters(bench) == [LARGE, b"small"]
 
 
+def browsing(bench: DurableBench) -> Client:
+    client = bench.client()
+    client.send(commands.Basic.Consume(0, "q", "b", arguments={"x-browse": True}))
+    return client
+
+
+@pytest.mark.parametrize("arguments", [{}, PRIORITIES], ids=["a plain queue", "a queue with priorities"])
+def test_browsers_wait_for_large_bodies_in_turn_and_see_all_of_them(
+    bench: DurableBench, arguments: dict[str, Any]
+) -> None:
+    client = filled(bench, b"first", LARGE, b"small", SECOND, **arguments)
+    browsers = [browsing(bench), browsing(bench)]
+    found: list[list[bytes]] = [[], []]
+    readings = 0
+    for _ in range(20):
+        for browser, seen in zip(browsers, found, strict=True):
+            seen += bodies(browser.read())
+        assert len(bench.reader.held) <= 1
+        if bench.reader.held:
+            readings += 1
+            bench.reader.answer()
+    assert found == [[b"first", LARGE, b"small", SECOND]] * 2
+    assert readings == 4
+    assert client.call(commands.Queue.Declare(0, "q", passive=True))[0].message_count == 4
+
+
+def test_a_browser_that_leaves_while_its_body_is_read_does_not_hold_up_the_others(bench: DurableBench) -> None:
+    filled(bench, LARGE, SECOND)
+    gone = browsing(bench)
+    gone.read()
+    bench.reader.answer()
+    gone.transport.close()
+    bench.loop.run()
+    other = browsing(bench)
+    backing = bench.vhost.queues["q"].backing
+    found: list[bytes] = []
+    for _ in range(10):
+        found += bodies(other.read())
+        backing.resume()
+        if bench.reader.held:
+            bench.reader.answer()
+    assert found == [LARGE, SECOND]
+
+
 def test_the_reading_thread_reads_checks_and_closes_files_and_leaves_the_rest_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"abc" + LARGE)
     files = OsFiles(tmp_path)

@@ -371,6 +371,18 @@ class PriorityBackingQueue(BackingQueue):
         head = self._first_ready()
         return head is not None and head.waits_for_disk()
 
+    def waits_to_browse(self, from_seq_id: int) -> bool:
+        for base, backing in self._levels.open:
+            if base + INNER_MASK >= from_seq_id and backing.may_browse(max(from_seq_id - base, 0)):
+                return backing.waits_to_browse(max(from_seq_id - base, 0))
+        return False
+
+    def may_browse(self, from_seq_id: int) -> bool:
+        for base, backing in self._levels.open:
+            if base + INNER_MASK >= from_seq_id and backing.may_browse(max(from_seq_id - base, 0)):
+                return True
+        return False
+
     def head_is_large(self) -> bool:
         head = self._first_ready()
         return head is not None and head.head_is_large()

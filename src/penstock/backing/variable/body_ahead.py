@@ -26,11 +26,12 @@ NO_KEY: Final[Key] = (False, -1)
 
 @final
 class BodyAhead:
-    __slots__ = ("_came", "_found", "_key", "_looks", "is_reading")
+    __slots__ = ("_came", "_found", "_is_shared", "_key", "_looks", "is_reading")
 
-    def __init__(self, came: Callable[[], None]) -> None:
-        """`came` is called at the end of each reading."""
+    def __init__(self, came: Callable[[], None], is_shared: bool = False) -> None:
+        """`came` is called at the end of each reading; if it is shared, also when a body is forgotten."""
         self._came = came
+        self._is_shared = is_shared
         self._key = NO_KEY
         self._found: tuple[Envelope, bytes] | None = None
         self._looks = 0
@@ -45,6 +46,16 @@ class BodyAhead:
                 self._key = key
                 self.is_reading = True
         return self.is_reading
+
+    def begin_in_turn(self, store: MessageStore, is_persistent: bool, address: int) -> bool:
+        """As `begin`, for several who want different bodies: True also while another one is read, or waits to be taken.
+
+        `came` is called when that is over.
+        """
+        is_free = not self.is_reading and self._found is None
+        return (
+            True if (is_persistent, address) != self._key and not is_free else self.begin(store, is_persistent, address)
+        )
 
     def came(self, key: Key, found: tuple[Envelope, bytes] | None) -> None:
         if key == self._key and self.is_reading:
@@ -65,7 +76,10 @@ class BodyAhead:
         """Called now and then: forget a body that nobody takes."""
         self._looks += 1
         if not self.is_reading and self._looks >= LOOKS_MAX:
+            was_kept = self._found is not None
             self.forget()
+            if was_kept and self._is_shared:
+                self._came()
 
     def forget(self) -> None:
         self._key = NO_KEY

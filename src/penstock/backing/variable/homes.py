@@ -51,6 +51,8 @@ class Homes:
         # Large bodies that are read beside the loop: the one at the head, and one that was handed out and is to leave.
         self.ahead = BodyAhead(do_nothing)
         self.leaving = BodyAhead(do_nothing)
+        # And one that browsers are to be shown.
+        self.shown = BodyAhead(do_nothing)
         self.journal = node.journal
         # Seq_ids per file.
         self.slots = slots
@@ -237,7 +239,8 @@ class Homes:
 
     def _read_before(self, is_persistent: bool, address: int) -> tuple[Envelope, bytes] | None:
         """Return a large body that was read beside the loop."""
-        return self.ahead.take(is_persistent, address) or self.leaving.take(is_persistent, address)
+        found = self.ahead.take(is_persistent, address) or self.leaving.take(is_persistent, address)
+        return found or self.shown.take(is_persistent, address)
 
     def is_slow(self, status: MsgStatus, index: int) -> bool:
         """Return whether a body of a run without bodies takes long to read."""
@@ -250,6 +253,23 @@ class Homes:
         """Return whether a large body of a run is being read beside the loop; from now on if need be."""
         assert status.addresses is not None
         return self.leaving.begin(self._large(status.is_persistent), status.is_persistent, status.addresses[index])
+
+    def await_shown(self, status: MsgStatus, index: int) -> bool:
+        """The same for one that is only looked at."""
+        assert status.addresses is not None
+        return self.shown.begin_in_turn(
+            self._large(status.is_persistent), status.is_persistent, status.addresses[index]
+        )
+
+    def ram_bytes(self) -> int:
+        """Return what large bodies take that were read and are not taken yet."""
+        return self.ahead.ram_bytes() + self.leaving.ram_bytes() + self.shown.ram_bytes()
+
+    def look_at_bodies(self) -> None:
+        """Called now and then: forget large bodies that nobody takes."""
+        self.ahead.look()
+        self.leaving.look()
+        self.shown.look()
 
     def is_reading(self, status: MsgStatus) -> bool:
         """Return whether the first body of a run is large, and is being read beside the loop."""

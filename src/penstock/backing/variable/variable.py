@@ -124,6 +124,7 @@ class VariableBackingQueue(BackingQueue):
         self._owed = OwedConfirms(homes.journal)
         homes.ahead = BodyAhead(partial(callback, self.KIND, _body_came))
         homes.leaving = BodyAhead(partial(callback, self.KIND, _leaving_came))
+        homes.shown = BodyAhead(partial(callback, self.KIND, _body_came), is_shared=True)
         if self.durable:
             homes.open_shared()
 
@@ -151,6 +152,7 @@ class VariableBackingQueue(BackingQueue):
         self.aside.clear()
         self.homes.ahead.forget()
         self.homes.leaving.forget()
+        self.homes.shown.forget()
         self._waiting_to_leave = []
         self._look_again()
         self._owed.give_up()
@@ -259,6 +261,21 @@ class VariableBackingQueue(BackingQueue):
         """The reading of the body at the head is over: consumers and a basic.get that waited for it look again."""
         self._arrived_count += len(self)
         self._look_again()
+
+    def may_browse(self, from_seq_id: int) -> bool:
+        strays = self.zones.strays
+        if strays.count and strays.seq_ids()[-1] >= from_seq_id:
+            return True
+        return bool(zone_views.neighbours_at(self.zones, from_seq_id, 1))
+
+    def waits_to_browse(self, from_seq_id: int) -> bool:
+        if not self.homes.has_shared():
+            return False
+        runs = zone_views.neighbours_at(self.zones, from_seq_id, 1)
+        if not runs or runs[0].msg is not None:
+            return False
+        index = max(0, from_seq_id - runs[0].seq_id)
+        return self.homes.is_slow(runs[0], index) and self.homes.await_shown(runs[0], index)
 
     def head_is_large(self) -> bool:
         head = head_of(self.zones)
@@ -661,8 +678,7 @@ class VariableBackingQueue(BackingQueue):
             + in_ram * limits.MESSAGE_OVERHEAD_BYTES
             + positions * POSITION_BYTES
             + counts * limits.NUMBER_OVERHEAD_BYTES
-            + self.homes.ahead.ram_bytes()
-            + self.homes.leaving.ram_bytes()
+            + self.homes.ram_bytes()
         )
 
     def set_ram_duration_target(self, seconds: float) -> None:
@@ -682,7 +698,7 @@ class VariableBackingQueue(BackingQueue):
             return TIMEOUT_TIMED
         if self.paging.unfinished or self.zones.strays.count or self.aside.is_due():
             return TIMEOUT_IDLE
-        if self.homes.ahead.ram_bytes() or self.homes.leaving.ram_bytes():
+        if self.homes.ram_bytes():
             return TIMEOUT_IDLE
         return TIMEOUT_NONE
 
@@ -692,8 +708,7 @@ class VariableBackingQueue(BackingQueue):
         self.resume()
 
     def resume(self) -> None:
-        self.homes.ahead.look()
-        self.homes.leaving.look()
+        self.homes.look_at_bodies()
         if self.zones.strays.count:
             retry(self.zones)
         if self.aside.is_due():

@@ -101,6 +101,8 @@ def _entries_of(zones: Zones, runs: list[MsgStatus], first: int, count_max: int,
         rest = status if at == status.seq_id else status.part_for(at, status.last_seq_id() + 1 - at)
         if entries and (rest.is_delivered != runs[0].is_delivered or rest.size_of(0) > bytes_left):
             break
+        if entries and rest.msg is None and zones.homes.is_slow(rest, 0):
+            break
         count = rest.count_within(count_max - len(entries), bytes_left)
         is_cut = count < rest.count
         if is_cut:

@@ -9,7 +9,8 @@ With a filter a step looks at LOOKS_PER_FETCH messages at most; then the browser
 Invariants
   1. A run has consecutive seq_ids, and every message of it passes the browser's filter.
   2. A browser's place never goes back, so that it sees a message once at most.
-  3. None was returned => the browser is at the end, or it was told of work again (`notify_work`).
+  3. None was returned => the browser is at the end, or it was told of work again (`notify_work`), or will be when a
+     large body was read beside the loop.
   4. Nothing of the queue changes.
 
 What this gives up for its speed: a message that is shelved after the page was taken, and stands in front of the page's
@@ -40,6 +41,8 @@ def browse_run(backing: BackingQueue, selection: Selection | None, browser: Cons
     if browser.filter is not None:
         count_max = min(count_max, FILTERED_AT_ONCE)
     while looks_left > 0:
+        if backing.waits_to_browse(browser.browse_seq_id):
+            return None
         run = _next_run(backing, selection, browser, count_max)
         if run is None:
             return None
@@ -57,7 +60,7 @@ def browse_run(backing: BackingQueue, selection: Selection | None, browser: Cons
 
 def has_more(backing: BackingQueue, selection: Selection | None, browser: Consumer) -> bool:
     """Return whether there may be something at the browser's place or behind it."""
-    if browser.browse_page or backing.browse(browser.browse_seq_id, 1, 0) is not None:
+    if browser.browse_page or backing.may_browse(browser.browse_seq_id):
         return True
     return selection is not None and len(selection.shelved_from(browser.browse_seq_id, 1)) > 0
 
