@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock.backing import outcomes
-from penstock.backing.variable import variable
+from penstock.backing.variable import purge_rows
 from penstock.journal import journal
 from penstock.journal.format import rows
 from penstock.journal.reading.replay import BatchView, replay
@@ -116,7 +116,7 @@ def test_a_purge_tells_of_messages_and_not_of_the_numbers_between_them() -> None
 
 
 def test_a_purge_of_more_than_a_row_can_count_is_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variable, "PURGED_ROW_MAX", 5)
+    monkeypatch.setattr(purge_rows, "PURGED_ROW_MAX", 5)
     monkeypatch.setattr(journal, "ROW_COUNT_MAX", 5)
     house = VariableHouse()
     house.publish(*[b"%02d" % number for number in range(12)])

@@ -55,11 +55,13 @@ from penstock.backing.backing_queue import (
 from penstock.backing.outcomes import ACKED, DROPPED, NO_ACTOR, REASON_EXPIRED, REASON_NONE, THE_QUEUE
 from penstock.backing.variable.body_ahead import BodyAhead
 from penstock.backing.variable.homes import Homes
+from penstock.backing.variable.large_bodies import LargeBodies
 from penstock.backing.variable.leftovers import Leftovers, leftovers_of
 from penstock.backing.variable.owed_confirms import OwedConfirms
 from penstock.backing.variable.paging import INFINITE, Paging, PagingOptions
 from penstock.backing.variable.pending_acks import PendingAcks
 from penstock.backing.variable.picking import order_given, pick
+from penstock.backing.variable.purge_rows import note_purged
 from penstock.backing.variable.put_back import head_in_ram, head_of, put_back, retry
 from penstock.backing.variable.rates import Rates
 from penstock.backing.variable.set_aside import SetAside
@@ -71,7 +73,6 @@ from penstock.backing.zones.zones import Zones
 from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.journal.format import rows
-from penstock.journal.journal import ROW_COUNT_MAX
 from penstock.message import ConfirmToken, Entry, Incoming, MessageProps, Run
 from penstock.store.queue.live_map import LiveMap
 
@@ -79,11 +80,6 @@ log: Final = logging.getLogger("penstock.store")
 
 # What a position in RAM costs: a MsgStatus and its place.
 POSITION_BYTES: Final = 320
-# With more runs than this a purge is one row, if its numbers are no further apart than that.
-PURGED_RUNS_MAX: Final = 1024
-PURGED_SPAN_MAX: Final = 1 << 24
-# As many as a row can count.
-PURGED_ROW_MAX: Final = ROW_COUNT_MAX
 
 
 @final
@@ -110,8 +106,6 @@ class VariableBackingQueue(BackingQueue):
         self.aside = SetAside(clock)
         # Who is to be told when the disk can be asked again, or has answered.
         self._waiting: list[Answered] = []
-        # Who waits for a large body that was handed out and is to leave.
-        self._waiting_to_leave: list[Answered] = []
         # Messages that have become ready by themselves, and were not reported yet.
         self._arrived_count = 0
         # A purge in slices removes what stands below.
@@ -125,6 +119,7 @@ class VariableBackingQueue(BackingQueue):
         homes.ahead = BodyAhead(partial(callback, self.KIND, _body_came))
         homes.leaving = BodyAhead(partial(callback, self.KIND, _leaving_came))
         homes.shown = BodyAhead(partial(callback, self.KIND, _body_came), is_shared=True)
+        self.large = LargeBodies(homes, self.zones, self.pending)
         if self.durable:
             homes.open_shared()
 
@@ -150,10 +145,7 @@ class VariableBackingQueue(BackingQueue):
         self.tail.persistent_count = self.tail.persistent_bytes = 0
         self.tail.forget_counts()
         self.aside.clear()
-        self.homes.ahead.forget()
-        self.homes.leaving.forget()
-        self.homes.shown.forget()
-        self._waiting_to_leave = []
+        self.large.forget()
         self._look_again()
         self._owed.give_up()
         # The ways back from the zones: without them the queue is freed by reference counting.
@@ -263,44 +255,16 @@ class VariableBackingQueue(BackingQueue):
         self._look_again()
 
     def may_browse(self, from_seq_id: int) -> bool:
-        strays = self.zones.strays
-        if strays.count and strays.seq_ids()[-1] >= from_seq_id:
-            return True
-        return bool(zone_views.neighbours_at(self.zones, from_seq_id, 1))
+        return zone_views.has_from(self.zones, from_seq_id)
 
     def waits_to_browse(self, from_seq_id: int) -> bool:
-        if not self.homes.has_shared():
-            return False
-        runs = zone_views.neighbours_at(self.zones, from_seq_id, 1)
-        if not runs or runs[0].msg is not None:
-            return False
-        index = max(0, from_seq_id - runs[0].seq_id)
-        return self.homes.is_slow(runs[0], index) and self.homes.await_shown(runs[0], index)
+        return self.large.await_shown(from_seq_id)
 
     def head_is_large(self) -> bool:
-        head = head_of(self.zones)
-        return head is not None and head.msg is None and self.homes.is_slow(head, 0)
+        return self.large.is_at_head()
 
     def await_body(self, seq_ids: Sequence[int], done: Answered) -> int:
-        if not self.homes.has_shared():
-            return -1
-        is_one_there = False
-        runs = self.pending.parts(seq_ids if isinstance(seq_ids, range) else list(dict.fromkeys(seq_ids)))
-        for run in [run for run in runs if run.msg is None]:
-            for index in [index for index in range(run.count) if self.homes.is_slow(run, index)]:
-                if is_one_there:
-                    return run.seq_id + index
-                if self.homes.await_leaving(run, index):
-                    self._waiting_to_leave.append(done)
-                    return run.seq_id + index
-                # It was read; or it cannot be beside the loop, and is read by the caller.
-                is_one_there = True
-        return -1
-
-    def leaving_came(self) -> None:
-        """The reading of a body that is to leave is over."""
-        waiting, self._waiting_to_leave = self._waiting_to_leave, []
-        call_all([partial(done, None) for done in waiting])
+        return self.large.await_leaving(seq_ids, done)
 
     def _look_again(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -513,7 +477,7 @@ class VariableBackingQueue(BackingQueue):
             low = self.live.low
             length = self.tail.next_seq_id - low
             if self.tail.persistent_count > 0:
-                self._note_purged(low, length)
+                note_purged(self._journal, self.queue_no, self.live, low, length, self.tail.persistent_bytes)
             self.tail.persistent_count = self.tail.persistent_bytes = 0
             self.zones.clear()
             self.live.remove(low, length)
@@ -562,23 +526,6 @@ class VariableBackingQueue(BackingQueue):
             purged += status.count
             self._gone(status, rows.PURGED)
         return purged
-
-    def _note_purged(self, low: int, length: int) -> None:
-        """Write that everything is gone: a row for each run of messages, or one for all when there are very many.
-
-        A row counts its messages in 31 bits. What is left of a queue may lie further apart than that, or be more.
-        """
-        runs = self.live.live_runs(low, low + length)
-        if len(runs) > PURGED_RUNS_MAX and length <= PURGED_SPAN_MAX:
-            runs = [(low, length)]
-        size = self.tail.persistent_bytes
-        for first, count in runs:
-            end = first + count
-            while first < end:
-                part = min(end - first, PURGED_ROW_MAX)
-                self._journal.settle(rows.PURGED, self.queue_no, first, part, size)
-                first += part
-                size = 0
 
     # --- what is gone ------------------------------------------------------------------------------
 
@@ -786,7 +733,7 @@ def _body_came(queue: BackingQueue) -> None:
 
 def _leaving_came(queue: BackingQueue) -> None:
     assert isinstance(queue, VariableBackingQueue)
-    queue.leaving_came()
+    queue.large.leaving_came()
 
 
 def _put_aside_back(queue: BackingQueue) -> None:

@@ -50,6 +50,12 @@ def neighbours_at(zones: Zones, seq_id: int, count_max: int) -> list[MsgStatus]:
     return []
 
 
+def has_from(zones: Zones, seq_id: int) -> bool:
+    """Return whether a message is ready at or behind a number, damaged or not."""
+    strays = zones.strays
+    return bool(strays.count and strays.seq_ids()[-1] >= seq_id) or bool(neighbours_at(zones, seq_id, 1))
+
+
 def _joined(zone: Sequence[MsgStatus], index: int, seq_id: int, count_max: int) -> list[MsgStatus]:
     run = zone[index]
     runs = [run]
