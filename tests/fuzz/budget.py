@@ -23,6 +23,7 @@ MACHINE_SHARE = 0.22
 SOCKETS_SHARE = 0.22
 CHUNKING_SHARE = 0.08
 DEFINITIONS_SHARE = 0.05
+POLICIES_SHARE = 0.05
 
 
 def fuzz_settings(examples: int) -> settings:

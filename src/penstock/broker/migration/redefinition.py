@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.backing.nothing_yet import NOTHING_YET
 from penstock.broker.definitions.postgres_arguments import BACKING
 from penstock.broker.operations.call_errors import BadRequest
+from penstock.broker.policies.octets import is_name, octet_count
 from penstock.broker.vhost.queue_backings import max_priority
 from penstock.fields import Field, Table
+from penstock.limits import SHORT_STRING_BYTES_MAX
 
 if TYPE_CHECKING:
     from penstock.broker.vhost.vhost import VHost
@@ -73,13 +75,15 @@ def _changes(queue: Queue, arguments: Table, auto_delete: bool) -> list[tuple[st
 
 
 def _field(name: str, value: Any) -> Field:
+    if not is_name(name, SHORT_STRING_BYTES_MAX):
+        raise BadRequest(f"the name of an argument has 1 to {SHORT_STRING_BYTES_MAX} bytes")
     if isinstance(value, bool):
         return ("t", value)
     if isinstance(value, int) and abs(value) <= INTEGER_MAX:
         return ("l", value)
-    if isinstance(value, str):
+    if isinstance(value, str) and octet_count(value) >= 0:
         return ("S", value.encode("utf-8", "surrogateescape"))
-    raise BadRequest(f"'{name}' must be a text, a whole number, true or false")
+    raise BadRequest(f"{name!a} must be a text, a whole number, true or false")
 
 
 def _shown(field: Field | None) -> Any:

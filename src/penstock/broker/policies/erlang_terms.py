@@ -37,7 +37,7 @@ def _term(value: Any, depth: int) -> str:
 
 
 def _text(value: str) -> str:
-    octets = value.encode("utf-8", "surrogateescape")
+    octets = value.encode("utf-8", "surrogatepass")
     if not value:
         return "<<>>"
     if value.isascii() and value.isprintable():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from penstock.broker.operations.call_errors import BadRequest, NotFound
+from penstock.broker.policies.octets import is_name
 from penstock.limits import PARAMETER_VALUE_BYTES_MAX, PARAMETERS_MAX, SHORT_STRING_BYTES_MAX
 
 # Those have verbs of their own.
@@ -32,7 +33,7 @@ def check_parameter(name: str, value: object, count: int) -> None:
 
 
 def _check_name(what: str, name: str) -> None:
-    if not name or len(name.encode("utf-8", "surrogateescape")) > SHORT_STRING_BYTES_MAX:
+    if not is_name(name, SHORT_STRING_BYTES_MAX):
         raise BadRequest(f"the {what} of a parameter has 1 to {SHORT_STRING_BYTES_MAX} bytes")
 
 

@@ -10,6 +10,7 @@ from penstock.broker.definitions.feature_arguments import ORDERS
 from penstock.broker.operations.call_errors import BadRequest
 from penstock.broker.policies.erlang_terms import shown, shown_pairs
 from penstock.broker.policies.name_pattern import check_pattern
+from penstock.broker.policies.octets import is_name, octet_count
 from penstock.broker.policies.policy import APPLY_TO, Policy, PolicyDefinition
 from penstock.broker.policies.policy_keys import KEYS
 from penstock.limits import POLICY_DEFINITION_BYTES_MAX, SHORT_STRING_BYTES_MAX
@@ -22,10 +23,10 @@ def checked_policy(
     name: str, pattern: object, definition: object, priority: object, apply_to: object, is_operator: bool
 ) -> Policy:
     """Return the policy; raise BadRequest with what is wrong with it."""
-    if not name or len(name.encode("utf-8", "surrogateescape")) > SHORT_STRING_BYTES_MAX:
+    if not is_name(name, SHORT_STRING_BYTES_MAX):
         raise BadRequest(f"the name of a policy has 1 to {SHORT_STRING_BYTES_MAX} bytes")
     number = _priority(priority)
-    if not isinstance(pattern, str):
+    if not isinstance(pattern, str) or octet_count(pattern) < 0:
         raise BadRequest(f"pattern should be a binary but was {shown(pattern)}")
     check_pattern(pattern)
     if apply_to not in APPLY_TO or not isinstance(apply_to, str):

@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.broker.definitions.arguments import OVERFLOW_POLICIES
 from penstock.broker.definitions.feature_arguments import BOOLEANS, INTEGERS, NAMES, WORDS
+from penstock.broker.policies.octets import octet_count
 from penstock.limits import EXPIRATION_MS_MAX, SHORT_STRING_BYTES_MAX
 
 # What an effective number is at most: above it, it means the same, and does not fit into a field.
@@ -51,12 +52,12 @@ def _is_integer(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    return isinstance(value, str) and octet_count(value) >= 0
 
 
 def _is_routing_key(value: object) -> bool:
     # RabbitMQ takes a longer one, and fails later, when such a dead letter is delivered.
-    return isinstance(value, str) and len(value.encode("utf-8", "surrogateescape")) <= SHORT_STRING_BYTES_MAX
+    return isinstance(value, str) and 0 <= octet_count(value) <= SHORT_STRING_BYTES_MAX
 
 
 def _is_flag(value: object) -> bool:
@@ -64,7 +65,7 @@ def _is_flag(value: object) -> bool:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+    return isinstance(value, str) and octet_count(value) > 0
 
 
 def _is_age(value: object) -> bool:
