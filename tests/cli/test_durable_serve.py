@@ -141,7 +141,7 @@ def test_a_folder_of_a_newer_version_is_refused_and_left_alone(serve: Serve, tmp
     assert "penstock 99" in refused.log
     assert "Traceback" not in refused.log
     assert sorted(str(path) for path in broker.data_dir.rglob("*")) == before
-    (broker.data_dir / "format").write_text("penstock 1\n")
+    (broker.data_dir / "format").write_text("penstock 2\n")
     assert take(serve("--port", "0", "--data-dir", str(broker.data_dir)).ready(), 1) == [b"one"]
 
 

@@ -100,14 +100,14 @@ def made(path: str) -> Callable[[SimFiles], None]:
     return damage
 
 
-def format_2(files: SimFiles) -> None:
+def later_format(files: SimFiles) -> None:
     file = files.open("format")
-    file.pwrite([b"penstock 2\n"], 0)
+    file.pwrite([b"penstock 3\n"], 0)
     file.close()
 
 
 DAMAGE: list[tuple[Callable[[SimFiles], None], tuple[str, str], str]] = [
-    (format_2, ("error", "format"), "penstock 2"),
+    (later_format, ("error", "format"), "penstock 3"),
     (flipped(checkpoint_path(2), b"q1"), ("warning", checkpoint_path(2)), "damaged"),
     (flipped(SEGMENT, b"PNJB"), ("error", SEGMENT), "bytes at 4160 are damaged"),
     (flipped(SEGMENT, b"in the journal, in a run"), ("error", SEGMENT), "1 damaged blocks"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from errno import EIO
 from random import Random
+from struct import pack
 
 import pytest
 from node_house import (
@@ -21,9 +22,10 @@ from node_house import (
 )
 from tests.disk.sim_files import FaultPlan, SimCrash, SimFiles, Survival
 
+from penstock.disk.checksum import crc32
 from penstock.errors import StartupError
 from penstock.journal.format import rows
-from penstock.journal.format.layout import FIRST_BATCH_AT
+from penstock.journal.format.layout import FIRST_BATCH_AT, HEAD_BYTES, HEAD_COPY_AT
 from penstock.store.node.checkpoint import checkpoint_numbers, checkpoint_path
 from penstock.store.node.node_store import NodeStore, Recovered
 
@@ -53,7 +55,7 @@ def test_a_new_folder_is_made_and_starts_clean() -> None:
     _, recovered = reopen(files)
     assert recovered.clean
     assert (recovered.definitions, recovered.changes, recovered.report) == (b"", [], [])
-    assert files.contents()["format"] == b"penstock 1\n"
+    assert files.contents()["format"] == b"penstock 2\n"
 
 
 def test_an_unknown_format_is_refused_with_what_to_do() -> None:
@@ -61,10 +63,45 @@ def test_an_unknown_format_is_refused_with_what_to_do() -> None:
     published(files, b"one")
     files = power_cut(files)
     file = files.open("format")
-    file.pwrite([b"penstock 2\n"], 0)
+    file.pwrite([b"penstock 3\n"], 0)
     file.close()
     with pytest.raises(StartupError, match="use the version of penstock that made the folder"):
         new_node(files).open()
+
+
+def test_a_folder_of_an_older_version_is_upgraded_and_says_so() -> None:
+    files = new_disk()
+    published(files, b"one")
+    files = power_cut(files)
+    file = files.open("format")
+    file.pwrite([b"penstock 1\n"], 0)
+    file.fdatasync()
+    file.close()
+    _, recovered = reopen(files)
+    assert any("was upgraded from format 1 to 2 (users" in line for line in recovered.report)
+    assert files.contents()["format"] == b"penstock 2\n"
+    _, recovered = reopen(power_cut(files))
+    assert not [line for line in recovered.report if "upgraded" in line]
+
+
+def test_a_journal_of_a_later_version_is_refused_and_is_not_damage() -> None:
+    files = new_disk()
+    published(files, b"one")
+    files = power_cut(files)
+    (path,) = [path for path in files.contents() if path.startswith("journal/")]
+    head = bytearray(files.contents()[path][:HEAD_BYTES])
+    head[4] = 2
+    file = files.open(path)
+    for at in (0, HEAD_COPY_AT):
+        file.pwrite([bytes(head[:-4]), pack("<I", crc32(bytes(head[:-4])))], at)
+    file.fdatasync()
+    file.close()
+    before = files.contents()
+    with pytest.raises(StartupError, match=r"journal/0+1\.pnj has format version 2, and this penstock reads version 1"):
+        new_node(files).open()
+    assert {name: data for name, data in files.contents().items() if name in before and name != "lock"} == {
+        name: data for name, data in before.items() if name != "lock"
+    }
 
 
 def test_a_journal_without_a_format_is_refused() -> None:

@@ -115,6 +115,18 @@ def decode_head(data: bytes, segment: int) -> SegmentHead | None:
     return SegmentHead(salt, first_lsn, wall_us)
 
 
+def other_version(data: bytes) -> int:
+    """Return the version of a head that is whole and that this penstock does not read; 0 for any other head.
+
+    Magic, version and the place of the checksum stay where they are in all versions.
+    """
+    if len(data) < HEAD_BYTES or data[:4] != HEAD_MAGIC:
+        return 0
+    version = int.from_bytes(data[4:6], "little")
+    whole = crc32(data[: HEAD_BYTES - CRC_BYTES]) == HEADER_CRC.unpack_from(data, HEAD_BYTES - CRC_BYTES)[0]
+    return version if whole and version != VERSION else 0
+
+
 @final
 class BatchHeader:
     """The fields of a valid header, and where the parts of its batch are."""

@@ -26,6 +26,7 @@ from penstock.server.sync.quick_syncer import QuickSyncer
 from penstock.server.sync.syncers import ProcessSyncer, ThreadSyncer, process_syncer_possible
 from penstock.store.node.node_store import NodeStore
 from penstock.store.node.options import StoreOptions
+from penstock.store.queue.places import StoreError
 from penstock.store.shared.body_reader import BodyReader
 
 log = logging.getLogger("penstock.store")
@@ -83,7 +84,7 @@ def open_broker(
     node = NodeStore(files, syncer, clock, options, secrets.randbits, reader)
     try:
         return Broker(config, clock, node, post, postgres)
-    except (StartupError, OSError) as error:
+    except (StartupError, StoreError, OSError) as error:
         node.abandon()
         # Compiled code does not set the cause.
         cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__

@@ -133,10 +133,11 @@ class NodeStore:
             raise
 
     def _open(self) -> Recovered:
-        recovery.check_format(self.files)
+        version = recovery.check_format(self.files)
         recovery.make_folder(self.files)
         self.shared_stores.wipe_transient()
         recovered = recovery.recover(self.files, self.handles, self.options.index_slots)
+        recovery.upgrade_format(self.files, version, recovered.report)
         recovery.settle(self.files, recovered)
         self._recovered = recovered
         self.shared_stores.unproven = recovered.unproven

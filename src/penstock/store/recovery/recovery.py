@@ -27,7 +27,8 @@ from typing import Final, final
 
 from penstock.disk.files import File, Files, read_file, write_file
 from penstock.errors import StartupError
-from penstock.journal.format.layout import FIRST_BATCH_AT, segment_path
+from penstock.journal.format.layout import FIRST_BATCH_AT, HEAD_BYTES, other_version, segment_path
+from penstock.journal.format.layout import VERSION as JOURNAL_VERSION
 from penstock.journal.reading.replay import ReplayEnd, RottenRange, cut_torn_tail, replay
 from penstock.journal.reading.segment_reader import segment_numbers
 from penstock.store.node.checkpoint import (
@@ -51,7 +52,11 @@ from penstock.store.shared.shared_stores import shared_folder
 from penstock.store.shared.store_files import file_name
 
 FORMAT_PATH: Final = "format"
-FORMAT_TEXT: Final = b"penstock 1\n"
+FORMAT_VERSION: Final = 2
+FORMAT_TEXT: Final = b"penstock %d\n" % FORMAT_VERSION
+# What each version of the folder has that those before it have not. A folder of an older version is read as it is, and
+# raised to this one before anything is written that an older penstock would not understand.
+FORMAT_CHANGES: Final = {2: "users, permissions, policies and parameters are among the definitions"}
 JOURNAL_FOLDER: Final = "journal"
 LOST_FOLDER: Final = "lost+found"
 
@@ -100,8 +105,8 @@ class Recovered:
 # --- the folder ---------------------------------------------------------------------------------------
 
 
-def check_format(files: Files) -> None:
-    """Raises StartupError for a folder that is not ours; a new one is."""
+def check_format(files: Files) -> int:
+    """Return the version of the folder; a new one has ours. Raises StartupError for one that is not ours, or newer."""
     try:
         text = read_file(files, FORMAT_PATH)
     except FileNotFoundError:
@@ -110,12 +115,47 @@ def check_format(files: Files) -> None:
                 "the data folder has a journal but no file 'format', which says its version. Restore the file from a"
                 f" backup; it says {FORMAT_TEXT.decode().strip()!r} if this version of penstock made the folder"
             ) from None
+        return FORMAT_VERSION
+    for version in range(1, FORMAT_VERSION + 1):
+        if text == b"penstock %d\n" % version:
+            _check_journal_version(files)
+            return version
+    raise StartupError(
+        f"the data folder has the format {text.decode('utf-8', 'replace').strip()!r}, and this penstock reads"
+        f" {FORMAT_TEXT.decode().strip()!r} and older: use the version of penstock that made the folder, or another"
+        " folder"
+    )
+
+
+def _check_journal_version(files: Files) -> None:
+    """Raises StartupError for a journal that a later penstock has written: it is not damage, and not to be cut off."""
+    for number in journal_segments(files):
+        path = segment_path(JOURNAL_FOLDER, number)
+        file = files.open(path)
+        try:
+            version = other_version(file.pread(HEAD_BYTES, 0))
+        except OSError:
+            # Recovery says what cannot be read.
+            version = 0
+        finally:
+            file.close()
+        if version:
+            raise StartupError(
+                f"{path} has format version {version}, and this penstock reads version {JOURNAL_VERSION}: start the"
+                " version of penstock that wrote it, or upgrade this one"
+            )
+
+
+def upgrade_format(files: Files, version: int, report: list[str]) -> None:
+    """Raise a folder of an older version to ours, and say so. A crash leaves the old version or the new one."""
+    if version == FORMAT_VERSION:
         return
-    if text != FORMAT_TEXT:
-        raise StartupError(
-            f"the data folder has the format {text.decode('utf-8', 'replace').strip()!r}, and this penstock reads"
-            f" {FORMAT_TEXT.decode().strip()!r}: use the version of penstock that made the folder, or another folder"
-        )
+    changes = "; ".join([FORMAT_CHANGES[later] for later in range(version + 1, FORMAT_VERSION + 1)])
+    write_file(files, FORMAT_PATH, FORMAT_TEXT)
+    report.append(
+        f"the data folder was upgraded from format {version} to {FORMAT_VERSION} ({changes}). Older versions of"
+        " penstock do not read it any more"
+    )
 
 
 def make_folder(files: Files) -> None:
