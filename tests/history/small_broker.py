@@ -29,7 +29,7 @@ def small_options(journal: JournalOptions, **given: Any) -> StoreOptions:
     journal.segment_bytes = 12 * 1024
     journal.batch_bytes_max = 1024
     shared = MessageStoreOptions(file_bytes=24 * 1024, own_file_bytes=OWN_FILE_BYTES, buffer_bytes=8 * 1024)
-    return StoreOptions(journal, shared, checkpoint_s=0.05, checkpoint_bytes=8 * 1024, **given)
+    return StoreOptions(journal, shared, **{**given, "checkpoint_s": 0.05, "checkpoint_bytes": 8 * 1024})
 
 
 def http_broker(data_dir: Any, **settings: Any) -> Broker:

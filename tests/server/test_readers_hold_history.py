@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -25,22 +26,11 @@ SEGMENT = 16 * 1024
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
-def small_options(
-    journal: JournalOptions, retention_bytes: int, retention_s: float, readers_bytes_max: int, handles_max: int
-) -> object:
+def small_options(journal: JournalOptions, **given: Any) -> object:
     """In the place of those that the server asks for: tiny segments, and a checkpoint every now and then."""
     journal.segment_bytes = SEGMENT
     journal.batch_bytes_max = 4096
-    return StoreOptions(
-        journal,
-        checkpoint_bytes=SEGMENT,
-        checkpoint_s=0.05,
-        retention_bytes=retention_bytes,
-        retention_s=retention_s,
-        readers_bytes_max=readers_bytes_max,
-        reserve_bytes=0,
-        handles_max=handles_max,
-    )
+    return StoreOptions(journal, **{**given, "checkpoint_bytes": SEGMENT, "checkpoint_s": 0.05, "reserve_bytes": 0})
 
 
 StartBroker = Callable[..., "Stage"]
