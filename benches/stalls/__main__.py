@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for case in options.cases:
         rows[case.name] = {}
         for kind in kinds:
-            if case.http and kind is not Penstock:
+            if (case.http or case.is_penstock_only) and kind is not Penstock:
                 continue
             found = [measure(kind, case, options.nice) for _ in range(options.repeats)]
             rows[case.name][kind.name] = found

@@ -44,6 +44,8 @@ class Case:
     goal_ms: float = 20.0
     # About penstock's HTTP endpoint.
     http: bool = False
+    # RabbitMQ 3.10 does not get through the 100,000 single acks or nacks of the preparation within the deadline.
+    is_penstock_only: bool = False
 
 
 def delivered(
@@ -339,16 +341,23 @@ CASES: Final = (
         "ack-scattered",
         "ack multiple of 100,000 that stand between acked ones",
         settle_scattered((60, 80), struct.pack(">QB", 0, 1), 0),
+        is_penstock_only=True,
     ),
     Case(
         "recover-scattered",
         "basic.recover of those",
         settle_scattered((60, 110), b"\x01", SCATTERED),
+        is_penstock_only=True,
     ),
     Case("purge-200k", "queue.purge of 200,000", vanish(200_000, PURGE)),
     Case("delete-200k", "queue.delete of 200,000", vanish(200_000, DELETE)),
-    Case("purge-unacked", "queue.purge of 100,000 between 100,000 unacked", vanish_unacked(200_000, PURGE)),
-    Case("delete-unacked", "queue.delete of those", vanish_unacked(200_000, DELETE)),
+    Case(
+        "purge-unacked",
+        "queue.purge of 100,000 between 100,000 unacked",
+        vanish_unacked(200_000, PURGE),
+        is_penstock_only=True,
+    ),
+    Case("delete-unacked", "queue.delete of those", vanish_unacked(200_000, DELETE), is_penstock_only=True),
     Case("purge-large", "queue.purge of 40,000 of 5 KB", vanish(40_000, PURGE, bytes(5_000))),
     Case("delete-large", "queue.delete of 40,000 of 5 KB", vanish(40_000, DELETE, bytes(5_000))),
     Case("tx-nack-200k", "tx.commit of a nack of 200,000, dead-letter exchange", settle_in_tx(200_000, 1, COMMIT)),
