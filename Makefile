@@ -33,6 +33,8 @@ endif
 
 # Of the tests, with an archive of Spark's classes.
 CACHE := XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
+# As in tests/conftest.py.
+SHORT_SPARK := SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # Modules are compiled once, also where somebody asks Python not to keep them: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -40,7 +42,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help run test test-compiled wheel check static lint types generated ready tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate mutants format clean
+.PHONY: help run test test-compiled compiled wheel check static lint types generated ready tidy unit bench bench-pipeline bench-postgres bench-stalls clients fuzz crash simulate mutants format clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +58,9 @@ SUITES ?= tests/unit/wire tests/contract tests/server tests/differential tests/f
 test-compiled: $(VENV)/dev.stamp ## Compile the hot path, and run the tests of what is compiled on it
 	@path=$$($(PY) tools/compile.py --required) && PYTHONPATH="$$path" HYPOTHESIS_PROFILE=quick \
 		$(PYTEST) -n $(WORKERS) -q -m "not slow" -k "not postgres" $(SUITES) $(ARGS)
+
+compiled: $(VENV)/dev.stamp
+	$(PY) tools/compile.py --required
 
 wheel: $(VENV)/dev.stamp ## Make two wheels in dist: one with compiled modules for this platform, one for every other
 	$(PIP) wheel --no-deps --wheel-dir dist .
@@ -151,5 +156,5 @@ $(VENV)/dev.stamp: pyproject.toml | $(PY) $(if $(filter run,$(MAKECMDGOALS)),$(V
 
 # Not every Java can: then it says so, and tests take longer.
 $(VENV)/spark.stamp: $(VENV)/dev.stamp
-	-$(CACHE) $(VENV)/bin/penstock pipeline prepare
+	-$(CACHE) $(SHORT_SPARK) $(VENV)/bin/penstock pipeline prepare
 	@touch $@

@@ -21,6 +21,11 @@ def some(cases: Sequence[Case]) -> Sequence[Case]:
     return cases[::QUICK_PART] if PROFILE == "quick" else cases
 
 
+def step(length: int) -> int:
+    """How far the tried places are from each other."""
+    return length * QUICK_PART if PROFILE == "quick" else length
+
+
 def examples(count: int, deep: int = 0) -> int:
     """How many of `count` examples are tried; `deep`, if there is such a number, in a deep run."""
     if PROFILE == "quick":

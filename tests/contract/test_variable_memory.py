@@ -10,8 +10,9 @@ from penstock.backing.variable.paging import PagingOptions
 from penstock.journal.options import JournalOptions
 from penstock.store.node.options import StoreOptions
 from tests.contract.variable_house import VariableHouse
+from tests.effort import examples
 
-COUNT = 200_000
+COUNT = examples(200_000)
 PADDING = b"x" * 92
 # Where eviction begins, and what one batch of the journal may add before it can be evicted.
 IN_RAM_MAX = 2048 + 8192 + 1000

@@ -35,7 +35,7 @@ def test_nothing_is_lost_nothing_comes_back_and_nothing_is_left_over(block: int)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", some(range(BLOCKS)))
 def test_nothing_is_lost_in_longer_storms(block: int) -> None:
     for seed in range(FIRST + block, FIRST + SEEDS, BLOCKS):
         storm = Storm(seed)

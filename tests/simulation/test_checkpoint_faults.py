@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.disk.sim_files import SimFiles, Survival
+from tests.effort import some
 from tests.simulation.machine import CheckpointFaults, Node
 from tests.simulation.script import FIRST_LIFE, Script
 from tests.simulation.simulation import small_buffers
@@ -104,7 +105,7 @@ def test_the_script_passes_every_point() -> None:
 
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_nothing_is_lost_by_an_exception_at_any_point_at_which_a_queue_is_asked(name: str) -> None:
-    for nth in range(1, len(POINTS) + 1):
+    for nth in some(range(1, len(POINTS) + 1)):
         try:
             check(run(lambda script, nth=nth: faults_of(script).plan(nth, EXCEPTIONS[name]())))  # type: ignore[misc]
         except Exception as error:
@@ -121,7 +122,7 @@ def test_nothing_is_lost_by_an_exception_at_any_call_to_a_file_of_a_checkpoint(n
             # Syncs happen in another process, which answers with an error number.
             continue
         count = len([one for one, path in CALLS if one == call and path.startswith("checkpoint")])
-        for nth in range(1, count + 1):
+        for nth in some(range(1, count + 1)):
 
             def prepare(script: WatchedScript, call: str = call, nth: int = nth) -> None:
                 script.files.plan.fail_with(EXCEPTIONS[name](), call, "checkpoint", nth)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.disk.sim_faults import Fault
 from tests.disk.sim_files import CHANGING_CALLS, SimCrash, SimFiles, Survival
+from tests.effort import some
 from tests.simulation.machine import Node
 from tests.simulation.script import Script
 from tests.simulation.simulation import small_buffers
@@ -91,7 +92,7 @@ def check_outcome(script: Script, files: SimFiles) -> None:
 @pytest.mark.parametrize("life", [1, 2])
 def test_nothing_is_lost_by_a_crash_at_any_call(life: int, after: bool) -> None:
     calls = FIRST_CALLS if life == 1 else SECOND_CALLS
-    for number in numbers(calls, CHANGING_CALLS):
+    for number in some(numbers(calls, CHANGING_CALLS)):
         script = crashed(life, number, after)
         with small_buffers(script.profile):
             for index, files in enumerate(outcomes(script.files)):
@@ -117,7 +118,7 @@ def test_the_last_batch_may_be_torn_at_any_byte() -> None:
         assert path.startswith("journal/")
         assert script.node.syncer.under_way is not None
         script.files.plan.survival = Survival.EVERYTHING
-        for torn_at in range(size + 1):
+        for torn_at in some(range(size + 1)):
             script.files.plan.torn_at = torn_at
             check_outcome(script, script.files.crash(random.Random(0).randrange))
             script.files.is_dead = False
@@ -145,7 +146,7 @@ def fault_at(number: int, error: int, forever: bool = False) -> Fault:
 @pytest.mark.parametrize("error", ERRORS)
 def test_nothing_is_lost_by_an_error_of_any_writing_call(error: str, forever: bool) -> None:
     tried = numbers(FIRST_CALLS, WRITING_CALLS)
-    for number in tried:
+    for number in some(tried):
         try:
             run_with([fault_at(number, ERRORS[error], forever)])
         except Exception as failed:
@@ -157,7 +158,7 @@ def test_nothing_is_lost_by_an_error_of_any_writing_call(error: str, forever: bo
 @pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EIO], ids=["short", "then-ENOSPC", "then-EIO"])
 def test_nothing_is_lost_by_a_short_write(error: int) -> None:
     writes = len(numbers(FIRST_CALLS, frozenset({"pwrite"})))
-    for nth in range(1, writes + 1):
+    for nth in some(range(1, writes + 1)):
         for size in (1, 50):
             try:
                 run_with([Fault(error, "pwrite", "", nth, False, size)])
@@ -168,7 +169,7 @@ def test_nothing_is_lost_by_a_short_write(error: int) -> None:
 
 
 def test_a_read_that_fails_costs_no_message() -> None:
-    for number in numbers(FIRST_CALLS, frozenset({"pread", "size", "open"})):
+    for number in some(numbers(FIRST_CALLS, frozenset({"pread", "size", "open"}))):
         try:
             run_with([fault_at(number, errno.EIO)])
         except Exception as failed:

@@ -114,7 +114,9 @@ def _work(spark: SparkSession, source: Path, lake: Path) -> None:
 
 def _write(java: str, classes: Path, class_path: str, draft: Path) -> None:
     about = (f"-XX:SharedArchiveFile={draft}", "-cp", class_path)
-    failure = _run(java, "-Xshare:dump", SILENT, "-XX:+UseSerialGC", f"-XX:SharedClassListFile={classes}", *about)
+    # It is over before the better compiler has paid for itself.
+    cheap = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    failure = _run(java, "-Xshare:dump", SILENT, *cheap, f"-XX:SharedClassListFile={classes}", *about)
     if failure is not None or not draft.is_file():
         raise StartupError(f"{java} has not written an archive of Spark's classes: {failure}")
     # Ends at once if it cannot use the archive. Java 21 cannot: it does not understand a class path that has the same
