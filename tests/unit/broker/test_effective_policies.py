@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.broker.access.pattern import Pattern
 from penstock.broker.access.pattern_syntax import BadPattern
 from penstock.broker.broker import Broker
+from penstock.broker.definitions.postgres_arguments import check_backing
 from penstock.broker.operations.call_errors import BadRequest, NotFound
 from penstock.broker.policies.effective import effective_arguments, effective_definition
 from penstock.broker.policies.name_pattern import matcher
@@ -91,6 +92,26 @@ def test_a_queue_has_one_order_which_is_that_of_its_arguments() -> None:
     assert effective_arguments(arguments, {"group-header": "g", "max-length": 3}) == {
         "x-max-priority": ("I", 5),
         "x-max-length": ("l", 3),
+    }
+
+
+def test_a_queue_in_postgresql_goes_by_what_it_can_do() -> None:
+    arguments: Table = {"x-backing": ("S", b"postgres")}
+    definition: dict[str, Any] = {
+        **dict.fromkeys(NUMBERS, 5),
+        "dead-letter-exchange": "late",
+        "group-header": "g",
+        "message-deduplication": True,
+        "cache-size": 5,
+        "delayed-retry-min": 5,
+    }
+    effective = effective_arguments(arguments, definition)
+    check_backing("q", True, False, False, effective, True, "queue 'q'")
+    assert effective == {
+        "x-backing": ("S", b"postgres"),
+        "x-message-ttl": ("l", 5),
+        "x-dead-letter-exchange": ("S", b"late"),
+        "x-cache-size": ("l", 5),
     }
 
 

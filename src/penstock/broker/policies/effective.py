@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.broker.definitions.feature_arguments import ORDERS
+from penstock.broker.definitions.postgres_arguments import NEED_LOCAL_NUMBERS, is_in_postgres
 from penstock.broker.policies.policy import Policy, PolicyDefinition
 from penstock.broker.policies.policy_keys import KEYS
 from penstock.fields import Field, Table
@@ -25,11 +26,13 @@ def effective_definition(policy: Policy | None, operator: Policy | None) -> Poli
 def effective_arguments(arguments: Table, definition: PolicyDefinition) -> Table:
     """Return the arguments as a queue goes by them: its own, and what a definition adds or makes smaller."""
     effective: Table = dict(arguments)
-    is_ordered = any(name in arguments for name in ORDERS)
+    # A queue has one order, that of its arguments; and what a queue in PostgreSQL cannot do, no policy makes it do.
+    impossible = set(ORDERS) if any(name in arguments for name in ORDERS) else set()
+    if is_in_postgres(arguments):
+        impossible.update(NEED_LOCAL_NUMBERS)
     for name, value in definition.items():
         key = KEYS.get(name)
-        if key is None or not key.argument or (is_ordered and key.argument in ORDERS):
-            # A queue has one order: that of its arguments.
+        if key is None or not key.argument or key.argument in impossible:
             continue
         own = arguments.get(key.argument)
         if own is None or (key.is_limit and isinstance(own[1], int) and value < own[1]):
