@@ -55,8 +55,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "testing": ("leaves", "server", "broker"),
     "cli": (
         *("leaves", "settings", "disk", "broker.audit", "server", "store", "pg", "client", "worker", "history"),
-        "pipeline",
+        *("pipeline", "backup"),
     ),
+    # Reads a data folder beside its broker, as history does, and writes another one; see docs/decisions/0023.
+    "backup": ("leaves", "disk", "journal", "store", "history.read_files"),
     # `python -m penstock`.
     "__main__": ("cli",),
 }

@@ -310,6 +310,14 @@ POLICY_DEFINITION_BYTES_MAX: Final = 64 * 1024
 PARAMETERS_MAX: Final = 10_000
 PARAMETER_VALUE_BYTES_MAX: Final = 64 * 1024
 
+# --- backup ---------------------------------------------------------------------------------------------
+
+# At once, with those that were killed within the last minute: each keeps the broker from removing files.
+BACKUPS_MAX: Final = 8
+# How long a backup that says nothing keeps them; one that runs renews its lease every few seconds. A disk that takes
+# longer for one read is too slow to copy from, and a command that was killed is forgotten soon.
+BACKUP_LEASE_S: Final = 60.0
+
 assert FRAME_BYTES_MIN <= FRAME_BYTES_MAX
 assert PRE_AUTH_FRAME_BYTES_MAX <= FRAME_BYTES_MAX
 assert CONTENT_PART_OVERHEAD_BYTES * 64 <= FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES

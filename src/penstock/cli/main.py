@@ -7,6 +7,7 @@ import click
 import penstock
 from penstock import message
 from penstock.cli.audit import audit
+from penstock.cli.backup import backup, restore
 from penstock.cli.config import config
 from penstock.cli.dump import dump
 from penstock.cli.fsck import fsck
@@ -40,6 +41,8 @@ main.add_command(service)
 main.add_command(fsck)
 main.add_command(tls)
 main.add_command(audit)
+main.add_command(backup)
+main.add_command(restore)
 main.add_command(dump)
 main.add_command(history)
 main.add_command(pg)

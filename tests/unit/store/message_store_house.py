@@ -61,7 +61,12 @@ class House:
     ) -> None:
         self.machine = machine if machine is not None else SimFiles()
         self.handles = HandleCache(self.machine, handles_max)
-        self.store = MessageStore(self.machine, FOLDER, self.handles, options, persistent, sync, self.when_durable)
+        # A backup copies the files.
+        self.is_held = False
+        self.store = MessageStore(
+            *(self.machine, FOLDER, self.handles, options, persistent, sync, self.when_durable),
+            is_held=lambda: self.is_held,
+        )
         self.messages: dict[int, Message] = {}
         self.refs: Counter[int] = Counter()
         self.durable: dict[int, int] = {}

@@ -266,6 +266,21 @@ def test_nothing_is_removed_as_long_as_the_journal_cannot_write(house: House) ->
     assert name not in house.names()
 
 
+def test_a_removal_that_waited_for_the_journal_waits_for_a_backup_too(house: House) -> None:
+    large = house.put(message(60, 700))
+    house.put(message(61, 500))
+    house.commit()
+    house.release(large)
+    name = f"{large >> 32:08d}.pms"
+    house.compact()
+    house.is_held = True
+    house.commit()
+    assert name in house.names()
+    house.is_held = False
+    house.compact()
+    assert name not in house.names()
+
+
 def test_closing_drops_a_copy_that_is_under_way(house: House) -> None:
     assert house.store.compact_some(1)
     assert [name for name in house.names() if name.endswith(".tmp")]

@@ -415,6 +415,9 @@ class Homes:
 
     def delete_all(self) -> None:
         """Remove every file of the queue. What cannot be removed is left to the next start."""
+        if self.is_durable and self.node.removals.is_active():
+            self.node.removals.remove_later(self.delete_all)
+            return
         self.index_segments.clear()
         self.store_segments.clear()
         try:

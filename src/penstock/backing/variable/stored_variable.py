@@ -84,6 +84,9 @@ class StoredVariable(StoredQueue):
         self._queue.homes.sync_given_up()
 
     def synced(self) -> None:
+        if self._queue.homes.node.removals.is_active():
+            # They go after a later checkpoint.
+            return
         doomed, self._doomed = self._doomed, []
         self._queue.homes.delete_segments(doomed)
 

@@ -79,7 +79,7 @@ class VariableBackingQueues(BackingQueues):
         if number is not None:
             self._node.journal.forget_queue(number)
             self._node.registry.forget(number)
-        self._node.files.remove_dir(queue_folder(self._vhost_id, queue_id))
+        self._node.remove_folder(queue_folder(self._vhost_id, queue_id))
 
 
 def recover(queue: VariableBackingQueue, state: QueueState, clean: bool, needed_segment: int) -> None:

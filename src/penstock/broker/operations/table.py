@@ -6,6 +6,7 @@ from typing import Final
 
 from penstock.broker.operations.admin import (
     audit,
+    backup,
     deprecated,
     node,
     parameters,
@@ -20,6 +21,9 @@ from penstock.broker.operations.operation import Operation
 
 OPERATIONS: Final[dict[str, Operation]] = {
     each.name: each
-    for room in (node, deprecated, audit, users, permissions, vhosts, policies, parameters, queue_migration, transfer)
+    for room in (
+        *(node, deprecated, audit, users, permissions, vhosts, policies, parameters, queue_migration, transfer),
+        backup,
+    )
     for each in room.OPERATIONS
 }

@@ -103,6 +103,12 @@ def fsck(files: Files) -> Report:
     except StartupError as error:
         report.add(ERROR, recovery.FORMAT_PATH, str(error))
         return report
+    return check_contents(files, report)
+
+
+def check_contents(files: Files, report: Report | None = None) -> Report:
+    """Check everything but whether the folder may be used; the findings are added to the report."""
+    report = Report() if report is None else report
     _check_checkpoints(files, report)
     _check_journal(files, report)
     handles = HandleCache(files)

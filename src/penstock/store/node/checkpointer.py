@@ -40,6 +40,7 @@ from penstock.journal.syncer import Syncer
 from penstock.store.node import checkpoint
 from penstock.store.node.checkpoint import CheckpointDraft, CheckpointHeader
 from penstock.store.node.queue_registry import QueueRegistry
+from penstock.store.node.removal_hold import nothing_is_held
 from penstock.store.queue.places import JOURNAL
 from penstock.store.queue.queue_state import QueueState
 from penstock.store.queue.stored_queue import NO_SEGMENT, StoredQueue
@@ -71,7 +72,9 @@ class Checkpointer:
         registry: QueueRegistry,
         random_int: Callable[[int], int],
         definitions: DefinitionsSource,
+        is_held: Callable[[], bool] = nothing_is_held,
     ) -> None:
+        """While `is_held` says so, older checkpoints stay."""
         # Good ones, oldest first; at most two.
         self.kept: list[CheckpointHeader] = []
         self.next_number = 1
@@ -89,6 +92,7 @@ class Checkpointer:
         self._registry = registry
         self._random_int = random_int
         self._definitions = definitions
+        self._is_held = is_held
         self._clean = False
         self._draft: CheckpointDraft | None = None
         # What is still to be written of the definitions; None when all is.
@@ -323,7 +327,8 @@ class Checkpointer:
             if self._clock.monotonic_s() >= deadline_s:
                 return
         self._end()
-        remove_others(self._files, [header.number for header in self.kept])
+        if not self._is_held():
+            remove_others(self._files, [header.number for header in self.kept])
 
 
 def _release(queues: list[StoredQueue]) -> None:

@@ -24,6 +24,7 @@ from errno import EACCES, EDQUOT, ENOSPC, EPERM
 from functools import partial
 from typing import Final
 
+from penstock.call_all import call_all
 from penstock.clock import Clock
 from penstock.disk.files import Files, FolderLock, FolderLocked
 from penstock.errors import StartupError
@@ -34,6 +35,7 @@ from penstock.store.node.checkpointer import Checkpointer
 from penstock.store.node.options import StoreOptions
 from penstock.store.node.queue_names import QueueName, queue_folder, queues_folder
 from penstock.store.node.queue_registry import QueueRegistry
+from penstock.store.node.removal_hold import RemovalHold
 from penstock.store.node.reserve import Reserve
 from penstock.store.node.shared_syncer import SharedSyncer
 from penstock.store.queue.places import QUEUE_STORE, StoreError
@@ -61,6 +63,9 @@ _EXCESS_CHECKPOINT_S: Final = 5.0
 _RETRY_S: Final = 5.0
 _FOREVER_S: Final = float("inf")
 
+# Called with why a checkpoint failed; empty when it did not.
+CheckpointDone = Callable[[str], None]
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class NodeStore:
@@ -79,18 +84,21 @@ class NodeStore:
         self.syncer = SharedSyncer(syncer)
         self.handles = HandleCache(files, options.handles_max)
         self.registry = QueueRegistry()
+        # While a backup copies files, they stay.
+        self.removals = RemovalHold(clock, random_int)
+        held = self.removals.is_active
         self.journal = Journal(
             files, recovery.JOURNAL_FOLDER, self.syncer, clock, options.journal, partial(random_int, 64)
         )
         self.shared_stores = SharedStores(
-            files, self.handles, self.journal, self.syncer, self.registry, options.message_store, reader
+            files, self.handles, self.journal, self.syncer, self.registry, options.message_store, reader, held
         )
         self.reserve = Reserve(files, clock, options.reserve_bytes)
         self.checkpointer = Checkpointer(
-            files, self.journal, self.syncer, clock, self.registry, random_int, self._take_definitions
+            files, self.journal, self.syncer, clock, self.registry, random_int, self._take_definitions, held
         )
         self.unread = UnreadHistory(files, options.readers_bytes_max)
-        self.retention = Retention(self.journal, clock, self.registry, self.checkpointer, self.unread, options)
+        self.retention = Retention(self.journal, clock, self.registry, self.checkpointer, self.unread, options, held)
         # The whole definitions, in pieces; asked at each checkpoint. Without one those that were recovered are kept.
         self.definitions_source: Callable[[], Iterable[bytes]] | None = None
         self._clock = clock
@@ -106,6 +114,9 @@ class NodeStore:
         self._checkpoint_bytes = 0
         self._checkpoint_s = 0.0
         self._retry_s = 0.0
+        # Who waits for a checkpoint that begins from now on, and for the one that is under way.
+        self._asked: list[CheckpointDone] = []
+        self._awaited: list[CheckpointDone] = []
         self.journal.before_write.append(self.shared_stores.before_write)
         self.journal.is_behind = self.shared_stores.is_behind
         self.journal.disk_full = self.reserve.release
@@ -306,7 +317,14 @@ class NodeStore:
                 self._report_unknown(number)
                 self.registry.forget(number)
         self.shared_stores.forget_vhost(vhost_id)
-        self.files.remove_dir(f"vhosts/{vhost_id}")
+        self.remove_folder(f"vhosts/{vhost_id}")
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder that no later state needs; now, or when no backup copies it any more."""
+        if self.removals.is_active():
+            self.removals.remove_later(partial(self.files.remove_dir, path))
+        else:
+            self.files.remove_dir(path)
 
     # --- turns --------------------------------------------------------------------------------------------
 
@@ -340,6 +358,7 @@ class NodeStore:
             self.retention.checkpoint_published()
         else:
             self.shared_stores.compact(now)
+            self.removals.run_later()
             self.reserve.restore()
 
     # --- checkpoints --------------------------------------------------------------------------------------
@@ -352,6 +371,11 @@ class NodeStore:
         if not self.checkpointer.is_running:
             self._begin_checkpoint(clean)
         return self._run_checkpoint()
+
+    def ask_checkpoint(self, done: CheckpointDone) -> None:
+        """Have a checkpoint made in the turns to come that has everything up to now."""
+        self._asked.append(done)
+        self.shared_stores.woken()
 
     def _run_checkpoint(self) -> bool:
         while self.checkpointer.is_running:
@@ -366,6 +390,8 @@ class NodeStore:
 
     def _checkpoint_is_due(self, now: float) -> bool:
         journal = self.journal
+        if self._asked:
+            return True
         if now < self._retry_s:
             return False
         if journal.bytes_written - self._checkpoint_bytes >= self.options.checkpoint_bytes:
@@ -387,12 +413,15 @@ class NodeStore:
         if is_low and not self.retention.disk_is_low:
             # What was kept as history until now goes with the next one.
             self.retention.wants_checkpoint = True
+        if is_low:
+            self.removals.break_all()
         self.retention.disk_is_low = is_low
 
     def _begin_checkpoint(self, clean: bool) -> None:
         if self.retention.disk_is_low and self.journal.segments.position()[1] > _LOW_DISK_SEGMENT_BYTES:
             # Only a segment that was left can go.
             self.journal.roll()
+        self._awaited, self._asked = self._asked, []
         self._checkpoint_lsn = self.journal.next_lsn
         self._checkpoint_bytes = self.journal.bytes_written
         self._checkpoint_files = self.queue_files_changed
@@ -411,6 +440,8 @@ class NodeStore:
             self._retry_s = self._clock.monotonic_s() + _RETRY_S
         else:
             self.retention.checkpoint_published()
+        awaited, self._awaited = self._awaited, []
+        call_all([partial(done, self.checkpointer.failure) for done in awaited])
 
     def _take_definitions(self) -> tuple[Iterator[bytes], int]:
         if self.definitions_source is not None:

@@ -57,6 +57,8 @@ FORMAT_TEXT: Final = b"penstock %d\n" % FORMAT_VERSION
 # What each version of the folder has that those before it have not. A folder of an older version is read as it is, and
 # raised to this one before anything is written that an older penstock would not understand.
 FORMAT_CHANGES: Final = {2: "users, permissions, policies and parameters are among the definitions"}
+# There while a backup is restored into the folder.
+RESTORING_PATH: Final = "restoring"
 JOURNAL_FOLDER: Final = "journal"
 LOST_FOLDER: Final = "lost+found"
 
@@ -107,6 +109,11 @@ class Recovered:
 
 def check_format(files: Files) -> int:
     """Return the version of the folder; a new one has ours. Raises StartupError for one that is not ours, or newer."""
+    if files.exists(RESTORING_PATH):
+        raise StartupError(
+            "a backup was to be restored into the data folder, and that did not come to its end: remove the folder, and"
+            " restore it again"
+        )
     try:
         text = read_file(files, FORMAT_PATH)
     except FileNotFoundError:

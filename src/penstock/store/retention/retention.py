@@ -24,6 +24,7 @@ not published with a checkpoint are garbage in the queue's store, and are copied
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final, final
 
 from penstock.clock import Clock
@@ -32,6 +33,7 @@ from penstock.store.node.checkpoint import KEPT
 from penstock.store.node.checkpointer import Checkpointer
 from penstock.store.node.options import StoreOptions
 from penstock.store.node.queue_registry import QueueRegistry
+from penstock.store.node.removal_hold import nothing_is_held
 from penstock.store.queue.stored_queue import NO_SEGMENT, StoredQueue
 from penstock.store.retention.reader_cursors import LSN_MAX
 from penstock.store.retention.unread_history import UnreadHistory
@@ -55,7 +57,9 @@ class Retention:
         checkpointer: Checkpointer,
         unread: UnreadHistory,
         options: StoreOptions,
+        is_held: Callable[[], bool] = nothing_is_held,
     ) -> None:
+        """While `is_held` says so, all segments stay."""
         # The newest of the segments that bodies are moved out of: of this one and of all before it.
         self.moving = NOTHING
         # Something can go once more checkpoints have been published.
@@ -74,6 +78,7 @@ class Retention:
         self._checkpointer = checkpointer
         self._unread = unread
         self._options = options
+        self._is_held = is_held
         self._sizes: dict[int, int] = {}
         self._begun_ms: dict[int, int] = {}
         self._first_lsns: dict[int, int] = {}
@@ -126,6 +131,8 @@ class Retention:
         history = [number for number in segments if number < end]
         out = self._count_out(history)
         self._unread.look(self.disk_is_low)
+        if self._is_held():
+            return history
         if len(kept) < KEPT:
             self.wants_checkpoint = out > 0
             return history

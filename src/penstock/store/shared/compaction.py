@@ -30,6 +30,7 @@ from functools import partial
 from typing import Final, final
 
 from penstock.disk.files import File, write_all
+from penstock.store.node.removal_hold import nothing_is_held
 from penstock.store.shared.body_map import FILE_HEAD_BYTES, LOWER_HALF, BodyMap, StoreFile
 from penstock.store.shared.records import BadRecord, decode_record
 from penstock.store.shared.store_files import StoreFolder, encode_table
@@ -73,7 +74,9 @@ class Compaction:
         dead_share: float,
         sync: SyncFiles,
         when_durable: WhenDurable,
+        is_held: Callable[[], bool] = nothing_is_held,
     ) -> None:
+        """While `is_held` says so, no file goes."""
         self.done_count = 0
         self.failed_count = 0
         self.copied_bytes = 0
@@ -83,6 +86,7 @@ class Compaction:
         self._dead_share = dead_share
         self._sync = sync
         self._when_durable = when_durable
+        self._is_held = is_held
         self._draft: Draft | None = None
         self._is_syncing = False
         self._pause = 0
@@ -306,6 +310,9 @@ class Compaction:
         """Remove files in which nothing is wanted any more."""
         for file in leaving:
             file.leaving = False
+            if self._is_held() and self._folder.persistent:
+                # It stays a suspect.
+                continue
             try:
                 if self._is_newest(file):
                     self._folder.cut(file)

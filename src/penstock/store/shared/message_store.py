@@ -33,6 +33,7 @@ from penstock.disk.checksum import crc32
 from penstock.disk.files import File, Files, write_all
 from penstock.journal.journal import do_nothing
 from penstock.message import Envelope
+from penstock.store.node.removal_hold import nothing_is_held
 from penstock.store.shared.body_map import FILE_HEAD_BYTES, LOWER_HALF, ONE_REFERENCE, BodyMap, StoreFile
 from penstock.store.shared.body_reader import BodyReader
 from penstock.store.shared.compaction import Compaction, SyncFiles, WhenDurable
@@ -153,12 +154,13 @@ class MessageStore:
         when_durable: WhenDurable,
         woken: Callable[[], None] = do_nothing,
         reader: BodyReader | None = None,
+        is_held: Callable[[], bool] = nothing_is_held,
     ) -> None:
         self._options = options
         self._folder = StoreFolder(files, folder, handles, persistent)
         self._bodies = BodyMap()
         self._compaction = Compaction(
-            self._bodies, self._folder, options.file_bytes, options.dead_share, sync, when_durable
+            self._bodies, self._folder, options.file_bytes, options.dead_share, sync, when_durable, is_held
         )
         self._when_durable = when_durable
         self._reader = reader

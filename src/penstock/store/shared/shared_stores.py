@@ -26,6 +26,7 @@ from penstock.journal.format.rows import LOST
 from penstock.journal.journal import Journal, do_nothing
 from penstock.journal.syncer import SyncDone, Syncer
 from penstock.store.node.queue_registry import QueueRegistry
+from penstock.store.node.removal_hold import nothing_is_held
 from penstock.store.queue.indexed import count_references, drop_unreadable
 from penstock.store.recovery.replaying import Reference
 from penstock.store.shared.body_reader import BodyReader
@@ -59,7 +60,9 @@ class SharedStores:
         registry: QueueRegistry,
         options: MessageStoreOptions,
         reader: BodyReader | None = None,
+        is_held: Callable[[], bool] = nothing_is_held,
     ) -> None:
+        """While `is_held` says so, nothing is compacted or removed."""
         # References that are not proven to be durable, and where lost messages are reported; set by recovery.
         self.unproven: set[Reference] = set()
         self.report: list[str] = []
@@ -70,6 +73,7 @@ class SharedStores:
         self._registry = registry
         self._options = options
         self._reader = reader
+        self._is_held = is_held
         self._stores: dict[tuple[str, bool], MessageStore] = {}
         self._compact_next_s = 0.0
         self._compacting = 0
@@ -94,6 +98,7 @@ class SharedStores:
                 self._journal.when_durable,
                 self._wake,
                 self._reader,
+                self._is_held,
             )
             if persistent:
                 self._start(vhost_id, store)
@@ -168,7 +173,7 @@ class SharedStores:
 
     def compact(self, now: float) -> None:
         """One slice for one store; all are asked in turn."""
-        if now < self._compact_next_s or not self._stores:
+        if now < self._compact_next_s or not self._stores or self._is_held():
             return
         stores = list(self._stores.values())
         self._compacting = (self._compacting + 1) % len(stores)

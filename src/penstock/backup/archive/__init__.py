@@ -1,0 +1,1 @@
+"""A backup as it lies on a disk: a folder, or one tar file."""

@@ -1,0 +1,1 @@
+"""From a backup to a data folder."""
