@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Final
 from benches import profile
 from benches.brokers import Broker, Penstock
 from benches.cases import BACKLOG_MESSAGES, BY_NAME, CASES, FEATURE_MESSAGES
+from benches.glance import draw_glance
 from benches.load import BuildError, build
 from benches.plot import draw
 from benches.rabbitmq import RabbitMQ
@@ -59,7 +61,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--against",
         metavar="REF",
-        help="measure plain queues of this git revision of penstock too, in the same run; or `interpreted`: its source",
+        help="measure this git revision of penstock as well, real loads and plain queues; or this one `interpreted`",
     )
     parser.add_argument(
         "--build",
@@ -90,14 +92,14 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def machine(options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> str:
+def machine(options: argparse.Namespace, kinds: Sequence[type[Broker]], command: str) -> str:
     versions = ", ".join(f"{kind.name} {kind.version()}" for kind in kinds)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
         f"{today}; {os.cpu_count()} cores, {platform.system()} {platform.machine()}; "
         f"Python {platform.python_version()}; {versions}. Medians of {options.repeats} repeats of "
         f"{options.seconds:g} s, brokers in turn, load generator on the same machine; the brokers' data on "
-        f"{file_system(disk_folder())}."
+        f"{file_system(disk_folder())}.\n\nMade by `{command}`."
     )
 
 
@@ -107,6 +109,8 @@ def write_reports(runner: Runner, options: argparse.Namespace, text: str) -> Non
     try:
         if draw(runner.summary, options.results / f"{options.name}.png"):
             written.append(f"{options.name}.png")
+        if options.name == "latest" and draw_glance(runner.summary, options.results / "glance.png"):
+            written.append("glance.png")
     except ImportError:
         runner.progress.note("no plot: matplotlib is not installed")
     runner.progress.note(f"written to {options.results}: {', '.join(written)}")
@@ -127,13 +131,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(NO_RABBITMQ, file=sys.stderr)
             elif not options.without_rabbitmq:
                 kinds.append(RabbitMQ)
-            return measure(options, kinds)
+            return measure(options, kinds, shlex.join(["python", "-m", "benches", *given]))
     except (BuildError, RevisionError) as error:
         print(error, file=sys.stderr)
         return 2
 
 
-def measure(options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> int:
+def measure(options: argparse.Namespace, kinds: Sequence[type[Broker]], command: str) -> int:
     options.results.mkdir(parents=True, exist_ok=True)
     plan = Plan(options.repeats, options.seconds, options.backlog, options.features, options.nice)
     runner = Runner(kinds, options.cases, plan)
@@ -142,7 +146,7 @@ def measure(options: argparse.Namespace, kinds: Sequence[type[Broker]]) -> int:
     except KeyboardInterrupt:
         runner.progress.note("interrupted; brokers stopped, no report written")
         return 130
-    text = markdown(runner.summary, machine(options, kinds))
+    text = markdown(runner.summary, machine(options, kinds, command))
     print(text)
     write_reports(runner, options, text)
     failed = runner.summary.failed_cases(PENSTOCK)

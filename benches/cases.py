@@ -242,8 +242,10 @@ CASES: Final = (
     *BACKLOG_CASES,
     *FEATURE_CASES,
 )
-# Plain queues: what `--against` compares with an earlier revision.
+# Plain queues: what must not become slower.
 PLAIN: Final = ("auto-ack", "ack-100", "ack-1", "ten-queues", "confirm", "persistent-100")
+# What `--against` compares with an earlier revision, or with another build.
+COMPARED: Final = (*(case.name for case in REAL_CASES), "auto-ack-varied", "topic", "persistent-varied", *PLAIN)
 # Messages that differ, in a plain queue: what the ordered queues are divided by.
 ORDERED_BASE: Final = "plain"
 # The same load with equal and with varied messages.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benches.cases import CASES, ORDERED_BASE, PLAIN, REAL_CASES, VARIED_OF, Case, Kind
+from benches.cases import CASES, COMPARED, ORDERED_BASE, REAL_CASES, VARIED_OF, Case, Kind
 from benches.summary import BEFORE, PENSTOCK, RABBITMQ, Summary
 from benches.targets import TARGETS, Target
 
@@ -275,13 +275,14 @@ def ordered_section(summary: Summary) -> str | None:
 
 
 def before_section(summary: Summary) -> str | None:
-    """Plain queues of this penstock and of an earlier one, in the same run."""
+    """This penstock and an earlier one, or one that is not compiled, in the same run."""
     rows: list[list[str]] = []
-    for name in PLAIN:
+    for name in COMPARED:
         if summary.median(BEFORE, name, CPU.metric) is None:
             continue
         row = [f"`{name}`" + (" ~" if summary.doubtful(name, BEFORE) else "")]
-        for column in (CONFIRMED if name.startswith("persistent") else CONSUMED, CPU, RSS_PEAK):
+        is_confirmed = summary.median(PENSTOCK, name, CONFIRMED.metric) is not None
+        for column in (CONFIRMED if is_confirmed else CONSUMED, CPU, RSS_PEAK):
             row += [cell(summary, broker, name, column) for broker in (PENSTOCK, BEFORE)]
             row.append(ratio_text(summary.ratio(name, column.metric, to=BEFORE)))
         rows.append(row)
@@ -290,7 +291,7 @@ def before_section(summary: Summary) -> str | None:
     head = ["case"]
     for title in ("messages/s", CPU.title, RSS_PEAK.title):
         head += [f"{title}", f"{title} before", "now ÷ before"]
-    return f"## Plain queues, now and before\n\n{table(head, rows)}"
+    return f"## Now and before\n\n{table(head, rows)}"
 
 
 def notes(summary: Summary) -> str:

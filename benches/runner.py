@@ -12,7 +12,16 @@ from typing import TextIO
 
 from benches.backlog import measure_backlog, measure_restart
 from benches.brokers import Broker, BrokerError
-from benches.cases import BACKLOG_KINDS, DISK_KINDS, FEATURE_KINDS, FRESH_KINDS, MEMORY_LIMIT_BYTES, PLAIN, Case, Kind
+from benches.cases import (
+    BACKLOG_KINDS,
+    COMPARED,
+    DISK_KINDS,
+    FEATURE_KINDS,
+    FRESH_KINDS,
+    MEMORY_LIMIT_BYTES,
+    Case,
+    Kind,
+)
 from benches.features import measure_feature
 from benches.measure import measure_bulk, measure_load, measure_round_trip, measure_spawn
 from benches.progress import Progress
@@ -67,7 +76,7 @@ class Runner:
     def kinds_for(self, case: Case) -> Sequence[type[Broker]]:
         """Which brokers are measured with this case."""
         left_out = {RABBITMQ} if case.alone else set()
-        if case.name not in PLAIN:
+        if case.name not in COMPARED:
             left_out.add(BEFORE)
         return [kind for kind in self.kinds if kind.name not in left_out]
 

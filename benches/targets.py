@@ -81,7 +81,34 @@ def no_slower(case: str) -> tuple[Target, Target]:
     )
 
 
+def real(case: str, metric: str, bound: float, cpu_bound: float) -> tuple[Target, Target]:
+    """Of compiled modules."""
+    return (
+        Target(case, metric, bound, True, RABBITMQ, "messages a second"),
+        Target(case, "cpu_us_per_msg", cpu_bound, False, RABBITMQ, "CPU time per message"),
+    )
+
+
+def quiet(case: str) -> tuple[Target, ...]:
+    """Many connections with little traffic each."""
+    return (
+        Target(case, "e2e_p50_ms", 0.9, False, RABBITMQ, "end-to-end latency, p50"),
+        latency(case),
+        Target(case, "e2e_p99.9_ms", 1.0, False, RABBITMQ, "end-to-end latency, p99.9"),
+        Target(case, "cpu_us_per_msg", 0.35, False, RABBITMQ, "CPU time per message"),
+    )
+
+
 TARGETS: Final = (
+    *real("celery", "consumed_per_s", 3.5, 0.2),
+    *real("celery-confirm", "confirmed_per_s", 4.0, 0.18),
+    *real("rpc-1", "consumed_per_s", 1.5, 0.6),
+    *real("rpc-16", "consumed_per_s", 2.5, 0.4),
+    *quiet("many-connections"),
+    *quiet("many-connections-2000"),
+    *real("auto-ack-varied", "consumed_per_s", 5.0, 0.12),
+    *real("persistent-varied", "confirmed_per_s", 8.0, 0.12),
+    *real("topic", "consumed_per_s", 5.0, 0.12),
     rate("auto-ack", 2.5),
     rate("ack-100", 2.5),
     rate("ack-1", 2.5),

@@ -28,6 +28,8 @@ from penstock.native import mypyc_attr
 FRAME_END: Final = b"\xce"
 
 
+# No message leads back to itself: the garbage collector has nothing to look for in these classes.
+@mypyc_attr(acyclic=True)
 @final
 class Envelope:
     """All of a message but its body."""
@@ -157,6 +159,7 @@ def refuse_all(tokens: Sequence[ConfirmToken]) -> None:
 Entry = tuple[Envelope, bytes, MessageProps | None]
 
 
+@mypyc_attr(acyclic=True)
 @final
 class Run:
     """Consecutive messages of one queue, as a fetch hands them out."""
@@ -171,6 +174,7 @@ class Run:
         self.redelivered = redelivered
 
 
+@mypyc_attr(acyclic=True)
 @final
 class Incoming:
     """Messages that were published together, on their way into queues: with one envelope, or each with its own.

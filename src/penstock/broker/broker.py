@@ -212,14 +212,18 @@ class Broker:
             self.node.options.retention_bytes = config.history_bytes_max
             self.node.options.retention_s = config.history_hours_max * 3600
 
-    def tend_memory(self) -> None:
-        """Called some times a second: share the memory out, and let queues go on that have paged out in part."""
+    def tend_memory(self, arrived_bytes: int | None = None) -> None:
+        """Called some times a second: share the memory out, and let queues go on that have paged out in part.
+
+        `arrived_bytes` is what has come from clients since the last call.
+        """
         disk_is_low = self.disk_alarm is not None and self.disk_alarm.active
         self._memory_monitor.check(self.clock.monotonic_s(), disk_is_low)
         self._arrival_ticks.check(self.clock.monotonic_s(), self.clock.wall_ms())
+        looked = self.memory.look(arrived_bytes)
         if self.node is not None:
             self.node.set_disk_is_low(disk_is_low)
-            for queue in self.memory.look():
+            for queue in looked:
                 if isinstance(queue, Queue) and not queue.crashed:
                     self._memory_monitor.relieve(queue.backing)
                     if queue.backing.needs_timeout() == TIMEOUT_IDLE:
@@ -235,8 +239,11 @@ class Broker:
         return self.memory.total_bytes
 
     def used_bytes(self) -> int:
-        """Return all that clients have made grow, definitions and what waits for the disk included."""
-        used_bytes = self.ram_bytes() + (0 if self.node is None else self.node.gathered_bytes)
+        """Return all that clients have made grow, definitions and what waits for the disk included.
+
+        Queues and connections count with what `tend_memory` has seen of them.
+        """
+        used_bytes = self.memory.total_bytes + (0 if self.node is None else self.node.gathered_bytes)
         for vhost in self.vhosts.values():
             used_bytes += vhost.definition_bytes()
         return used_bytes

@@ -471,6 +471,7 @@ class Server:
     def _look_at_alarms(self) -> None:
         broker = self.broker
         was_alarmed = broker.is_alarmed
+        broker.tend_memory(self._received_bytes)
         for alarm in broker.alarms:
             if alarm.check():
                 state = "set: publishers are blocked" if alarm.active else "cleared"
@@ -482,7 +483,6 @@ class Server:
                         self._unblock(connection)
                     else:
                         self._block(connection)
-        broker.tend_memory()
         self._tend_descriptors()
 
     def received(self, size: int) -> None:

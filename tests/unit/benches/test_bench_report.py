@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from benches import glance
 from benches.report import before_section, markdown, ordered_section, targets_section
 from benches.summary import BEFORE, PENSTOCK, RABBITMQ, Repeat, Summary
 from benches.targets import TARGETS
@@ -57,3 +58,11 @@ def test_cases_of_penstock_alone_have_no_columns_of_rabbitmq() -> None:
     section = text.split("## Delayed")[1].split("## ")[0]
     assert "penstock" in section
     assert "RabbitMQ" not in section
+
+
+def test_the_glance_shows_what_was_measured_and_turns_latencies_over() -> None:
+    found = Summary()
+    for broker, rate, late_ms in ((PENSTOCK, 600.0, 1.0), (RABBITMQ, 200.0, 4.0)):
+        found.add(Repeat(broker, "celery", 0, {"consumed_per_s": rate, "cpu_us_per_msg": rate / 100}))
+        found.add(Repeat(broker, "many-connections", 0, {"e2e_p99_ms": late_ms, "cpu_us_per_msg": late_ms}))
+    assert [(length, cpu) for _, length, cpu in glance.bars_of(found)] == [(3.0, 3.0), (4.0, 0.25)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benches.brokers import Penstock
-from benches.cases import BY_NAME, FEATURE_KINDS, PLAIN
+from benches.cases import BY_NAME, COMPARED, FEATURE_KINDS
 from benches.features import FeaturePhases
 from benches.rabbitmq import RabbitMQ
 from benches.runner import Plan, Runner
@@ -48,7 +48,7 @@ def test_features_and_backlogs_have_their_own_numbers_of_messages() -> None:
 def test_an_earlier_penstock_takes_part_in_the_plain_cases_only() -> None:
     runner = Runner([Penstock, EarlierPenstock, RabbitMQ], [BY_NAME["ack-1"]], PLAN)
     taking_part = {case.name for case in BY_NAME.values() if EarlierPenstock in runner.kinds_for(case)}
-    assert taking_part == set(PLAIN)
+    assert taking_part == set(COMPARED)
 
 
 def test_rabbitmq_takes_part_in_the_features_that_it_has() -> None:

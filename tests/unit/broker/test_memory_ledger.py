@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.memory.memory_ledger import MemoryLedger
+from penstock.broker.memory.memory_ledger import BYTES_PER_LOOK, LOOKS_MIN, MemoryLedger
 
 
 class Holder:
@@ -71,3 +71,18 @@ def test_what_is_gone_does_not_count_and_is_not_asked() -> None:
     ledger.look()
     assert ledger.total_bytes == 3
     assert holders[0].asked == 1
+
+
+def test_the_more_has_arrived_the_more_are_asked() -> None:
+    ledger = ledger_of([Holder(1) for _ in range(3000)], 1000)
+    asked = [len(ledger.look(arrived_bytes)) for arrived_bytes in (0, 100 * BYTES_PER_LOOK, 1 << 40)]
+    assert asked == [LOOKS_MIN, LOOKS_MIN + 100, 1000]
+
+
+def test_what_was_touched_first_is_seen_first() -> None:
+    holders = [Holder(1) for _ in range(30)]
+    ledger = ledger_of(holders, 10)
+    for start in range(0, 30, 10):
+        ledger.touch(holders[start : start + 10])
+    ledger.look()
+    assert [holder.asked for holder in holders] == [1] * 10 + [0] * 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -99,3 +100,20 @@ def test_a_backlog_is_put_aside_without_a_look(passes: Passes) -> None:
     assert set(passes) == {0}
     assert gc.get_freeze_count() - frozen > IDLE_OBJECTS_MAX
     del kept
+
+
+@pytest.mark.parametrize("count", [YOUNG_OBJECTS, IDLE_OBJECTS_MAX])
+def test_what_is_looked_at_together_takes_less_than_two_milliseconds(count: int) -> None:
+    times_ms = []
+    for _ in range(10):
+        gc.collect()
+        gc.freeze()
+        # Objects with neighbours, as those of a connection are.
+        kept: list[dict[str, object]] = []
+        for number in range(count // 2):
+            kept.append({"number": number, "before": kept[-1] if kept else None, "list": [kept]})
+        started_s = time.thread_time()
+        gc.collect()
+        times_ms.append((time.thread_time() - started_s) * 1000)
+        gc.unfreeze()
+    assert min(times_ms) < 2, times_ms

@@ -57,14 +57,21 @@ class MemoryMonitor:
         if now_s < self._next_check_s:
             return False
         self._next_check_s = now_s + CHECK_S
+        low_bytes = PAGING_RATIO * self.bytes_max
+        if self._used_bytes is not None and not self._is_pressing() and self._used_bytes() < low_bytes:
+            # Mostly there is nothing to do. Queues that were told a target earlier are told otherwise by `relieve`.
+            return True
         holders = [(queue, ram_bytes) for queue in self._queues() if (ram_bytes := queue.ram_bytes()) > 0]
         queue_bytes = sum(ram_bytes for _, ram_bytes in holders)
         used_bytes = queue_bytes if self._used_bytes is None else max(queue_bytes, self._used_bytes())
-        if disk_is_low or used_bytes < PAGING_RATIO * self.bytes_max:
+        if disk_is_low or used_bytes < low_bytes:
             self._lift()
         else:
             self._press(holders, used_bytes / max(self.bytes_max, 1), used_bytes - queue_bytes)
         return True
+
+    def _is_pressing(self) -> bool:
+        return self.share_bytes != NO_BYTES_TARGET or self.desired_duration_s != math.inf
 
     def _lift(self) -> None:
         self.desired_duration_s = math.inf

@@ -182,9 +182,9 @@ class Engine:
         self._broker.expiries.run_due(self._clock.wall_ms())
         if now_s - self._tended_s >= limits.MEMORY_CHECK_S:
             self._tended_s = now_s
+            self._broker.tend_memory()
             for alarm in self._broker.alarms:
                 alarm.check()
-            self._broker.tend_memory()
         while self._forgotten:
             self._detach(self._forgotten.popleft())
         self._give_back(self._leases.ended(self._clock.monotonic_s()))

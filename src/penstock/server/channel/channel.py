@@ -285,10 +285,12 @@ class Channel(ReplyReceiver):
         self.reply_tag = tag
         self.reply_address = self.connection.broker.direct_replies.open(self)
         self._reply_encoder = DeliveryEncoder(self.number, tag, self.connection.frame_bytes_max)
+        self.connection.forget_routes()
 
     def close_replies(self) -> None:
         if self.reply_address is not None:
             self.connection.broker.direct_replies.close(self.reply_address)
+            self.connection.forget_routes()
         self.reply_address = self.reply_tag = self._reply_encoder = None
 
     # --- settling -----------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class Prepared:
         self.queues = queues
         # Set when the messages are replies that go straight to a channel.
         self.reply_address = reply_address
-        # The topology for which `queues` holds; -1 = never trust it again.
+        # The topology for which `queues` holds. When the channel's reply address changes, its routes are forgotten.
         self.version = version
         # Whether one of the queues wants messages of one envelope at a time, or single ones. Both change with the
         # topology only.
@@ -143,14 +143,10 @@ class PublishRoute:
         self._check()
         content = read_content(self.exchange, self.routing_key, properties)
         self._check_user_id(content)
-        is_request = content.reply_to == direct_reply.PSEUDO_QUEUE
-        if is_request:
+        if content.reply_to == direct_reply.PSEUDO_QUEUE:
             self._replace_reply_to(content)
         prepared = self._route(content, properties, version)
         self._remember(prepared)
-        if is_request:
-            # The channel's reply address may change without the topology.
-            prepared.version = -1
         return prepared
 
     def _remember(self, prepared: Prepared) -> None:
@@ -160,7 +156,7 @@ class PublishRoute:
     def _route(self, content: ContentInfo, properties: bytes, version: int) -> Prepared:
         vhost = self.channel.connection.vhost
         if self.exchange == "" and self.routing_key.startswith(direct_reply.PREFIX):
-            return Prepared(properties, content.envelope, [], self.routing_key, -1)
+            return Prepared(properties, content.envelope, [], self.routing_key, version)
         if content.cc or content.bcc:
             keys = [self.routing_key, *content.cc, *content.bcc]
             if vhost.is_topic(self.exchange):

@@ -173,6 +173,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self.broker.memory.touch([self])
         self._update_interest()
 
     def resume_writing(self) -> None:
@@ -410,6 +411,8 @@ class Connection(asyncio.Protocol):
             raise resource_error("too much unfinished content on all connections")
         self._partial_bytes += size
         self.server.partial_bytes += size
+        if size > 0:
+            self.broker.memory.touch([self])
 
     def ram_bytes(self) -> int:
         """What the connection holds in memory, roughly."""
@@ -463,7 +466,9 @@ class Connection(asyncio.Protocol):
             self._read_bytes = 0
             self.yield_parsing()
         self.server.received(len(data))
-        self.server.arm_expiry()
+        if not self.server.scheduler.is_turn_due:
+            # A turn arms it when it is over.
+            self.server.arm_expiry()
 
     def failed_with(self, error: Exception) -> None:
         """Called while the exception is handled, be it a bug or an error of the machine."""
@@ -519,6 +524,10 @@ class Connection(asyncio.Protocol):
         channel.flush_confirms()
         self.server.settlements.give_back(self, [channel.release()])
         self._reader.forget_channel(channel)
+
+    def forget_routes(self) -> None:
+        """What publish frames mean has changed: the reply address of a channel is part of it."""
+        self._reader.forget_routes()
 
     def _release_channels(self) -> None:
         self.server.settlements.give_back(self, [channel.release() for channel in list(self.channels.values())])

@@ -41,28 +41,29 @@ class Scheduler:
         self._working: deque[Connection] = deque()
         # Connections with something in their output, in the order in which they got it.
         self._talking: list[Connection] = []
-        self._scheduled = False
+        # Whether the loop is going to call `_turn`.
+        self.is_turn_due = False
         # Turns so far, for work that waits for a quiet moment.
         self.turn_count = 0
 
     def turn_soon(self) -> None:
         """Ask for a turn, which may be for the store alone."""
-        if not self._scheduled:
-            self._scheduled = True
+        if not self.is_turn_due:
+            self.is_turn_due = True
             self._loop.call_soon(self._turn)
 
     def wake(self, connection: Connection) -> None:
         """The connection has notified consumers. Called once per connection until its turn."""
         self._working.append(connection)
-        if not self._scheduled:
-            self._scheduled = True
+        if not self.is_turn_due:
+            self.is_turn_due = True
             self._loop.call_soon(self._turn)
 
     def flush_soon(self, connection: Connection) -> None:
         """The connection has output. Called once per connection until it was flushed."""
         self._talking.append(connection)
-        if not self._scheduled:
-            self._scheduled = True
+        if not self.is_turn_due:
+            self.is_turn_due = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -85,7 +86,7 @@ class Scheduler:
             if self._working or self._talking:
                 self._loop.call_soon(self._turn)
             else:
-                self._scheduled = False
+                self.is_turn_due = False
 
     def _deliver(self) -> None:
         working = self._working
