@@ -66,7 +66,7 @@ class Setting:
         if value is None:
             return
         if self.choices and value not in self.choices:
-            raise StartupError(f"{called} is '{value}'; it must be one of {', '.join(self.choices)}")
+            raise StartupError(f"{called} is {value!r}; it must be one of {', '.join(self.choices)}")
         if self.kind in (INTEGER, NUMBER):
             number = cast(float, value)
             if (self.least is not None and number < self.least) or (self.most is not None and number > self.most):

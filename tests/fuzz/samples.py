@@ -78,6 +78,30 @@ MIXED = encode_all(
 )
 RUN = b"prefix" + b"body\xce"
 
+TOML = b"""
+port = 5673
+memory_bytes_max = "2 GiB"
+vhosts = ["/", "a"]
+checkpoint_s = 1.5
+in_memory = true
+compatibility = "strict"
+[[users]]
+name = "ann"
+password = "secret"
+"""
+RABBITMQ_CONF = b"""
+# comment
+listeners.tcp.default = 127.0.0.1:5672
+vm_memory_high_watermark.relative = 0.4
+disk_free_limit.absolute = 50MB
+default_pass = 'a # b'
+default_user = $(SET)
+log.console.level = debug
+loopback_users.guest = false
+deprecated_features.permit.global_qos = true
+cluster_name = x
+"""
+
 SAMPLES: dict[str, list[bytes]] = {
     "method": [each.encode() for each in METHODS],
     "table": [encode_table({}), encode_table(SMALL_TABLE), encode_table(TABLE)],
@@ -87,4 +111,9 @@ SAMPLES: dict[str, list[bytes]] = {
     "sasl_amqplain": [AMQPLAIN],
     "scan_mixed": [MIXED],
     "scan_run": [bytes((5, 3)) + RUN * 3],
+    "settings_toml": [TOML],
+    "settings_rabbitmq_conf": [RABBITMQ_CONF],
+    "settings_value": [
+        bytes([number]) + text for number in range(0, 50, 3) for text in (b"5", b"2 GiB", b"none", b"a,b")
+    ],
 }

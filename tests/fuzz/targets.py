@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock import limits
-from penstock.errors import AmqpError, ConnectionException
+from penstock.config import SETTINGS, Config
+from penstock.errors import AmqpError, ConnectionException, StartupError
 from penstock.fields import Field, Table
 from penstock.message import Entry
 from penstock.server.connection import auth
+from penstock.settings.rabbitmq_conf import read_lines
+from penstock.settings.rabbitmq_keys import read_keys
+from penstock.settings.toml_file import read_toml
+from penstock.settings.values import from_text, to_text
 from penstock.wire import frames
 from penstock.wire.content import read_content, scan_run
 from penstock.wire.methods import Method, decode_method
@@ -158,6 +163,39 @@ def fuzz_scan_mixed(data: bytes) -> None:
             assert getattr(envelope, name) == getattr(careful, name), name
 
 
+def fuzz_settings_toml(data: bytes) -> None:
+    """penstock.toml, and whether what it says can be a configuration."""
+    one_line(lambda: Config(**read_toml(text_of(data), "penstock.toml")))
+
+
+def fuzz_settings_rabbitmq_conf(data: bytes) -> None:
+    one_line(lambda: Config(**read_keys(read_lines(text_of(data), "rabbitmq.conf", {"SET": "x"}), [])))
+
+
+def fuzz_settings_value(data: bytes) -> None:
+    """A variable or a flag: the first octet says which setting."""
+    rows = list(SETTINGS.values())
+    row = rows[data[0] % len(rows)] if data else rows[0]
+    one_line(lambda: Config(**{row.name: from_text(row, text_of(data[1:]), row.variable)}))
+
+
+def text_of(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def one_line(call: Callable[[], Config]) -> None:
+    """A good configuration, or one line that says what is wrong."""
+    complaint = ""
+    try:
+        config = call()
+    except StartupError as error:
+        complaint = str(error)
+    else:
+        for row in SETTINGS.values():
+            to_text(row, getattr(config, row.name))
+    assert "\n" not in complaint
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "method": fuzz_method,
     "table": fuzz_table,
@@ -167,4 +205,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "sasl_amqplain": fuzz_sasl_amqplain,
     "scan_run": fuzz_scan_run,
     "scan_mixed": fuzz_scan_mixed,
+    "settings_toml": fuzz_settings_toml,
+    "settings_rabbitmq_conf": fuzz_settings_rabbitmq_conf,
+    "settings_value": fuzz_settings_value,
 }

@@ -152,6 +152,32 @@ def test_a_frame_before_the_login_is_a_small_one(start_broker: StartBroker, dial
     assert client.expect(commands.Connection.Close).reply_code == 501
 
 
+@pytest.mark.parametrize("size", [4_097, 2**32 - 1])
+def test_a_client_that_agrees_to_no_limit_gets_ours(size: int, start_broker: StartBroker, connect: Connect) -> None:
+    """A frame_max of 0 in tune-ok means no limit to the client; the size that a frame announces takes no memory."""
+    broker = start_broker(frame_bytes_max=4_096)
+    neighbour, client = connect(broker, frame_bytes_max=4_096), connect(broker, frame_bytes_max=0)
+    client.socket.sendall(struct.pack(">BHI", 3, 1, size))
+    assert client.expect(commands.Connection.Close).reply_code == 501
+    neighbour.barrier(1)
+
+
+@pytest.mark.parametrize("kind", [0, 4, 5, 7, 9, 255])
+def test_a_frame_of_an_unknown_type_is_not_passed_over(kind: int, start_broker: StartBroker, connect: Connect) -> None:
+    client = connect(start_broker())
+    client.socket.sendall(struct.pack(">BHI", kind, 1, 0) + b"\xce")
+    assert client.expect(commands.Connection.Close).reply_code == 501
+
+
+def test_a_channel_number_above_the_agreed_one_makes_no_state(start_broker: StartBroker, connect: Connect) -> None:
+    broker = start_broker(channels_max=2)
+    client = connect(broker, channels_max=2)
+    client.send(2, commands.Channel.Open())
+    client.expect(commands.Channel.OpenOk, 2)
+    client.send(65_535, commands.Channel.Open())
+    assert client.expect(commands.Connection.Close).reply_code == 530
+
+
 def test_more_connections_than_the_settings_allow_are_refused(
     start_broker: StartBroker, connect: Connect, dial: Connect
 ) -> None:

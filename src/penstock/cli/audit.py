@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from penstock.config import default_data_dir
+from penstock.cli.data_folder import data_folder
 from penstock.disk.os_files import OsFiles
 
 EXIT_UNREADABLE: Final = 1
@@ -37,7 +37,7 @@ def audit(since: str | None, until: str | None, user: str, event: str, data_dir:
     # Imported here: `penstock serve` needs none of it.
     from penstock.broker.audit.reading import Filter, records
 
-    folder = data_dir or os.environ.get("PENSTOCK_DATA_DIR") or default_data_dir(os.environ)
+    folder = data_folder(data_dir)
     if not os.path.isdir(folder):
         click.echo(f"penstock: there is no data folder {folder}: name the broker's with --data-dir", err=True)
         sys.exit(EXIT_UNREADABLE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from penstock.config import default_data_dir
+from penstock.cli.data_folder import data_folder
 
 if TYPE_CHECKING:
     from penstock.history.log import Log, ReaderState
@@ -59,7 +58,7 @@ def opened(source: str | None, user: str | None) -> Iterator[Log]:
     from penstock.history.opening import open_log
 
     if source is None:
-        source = os.environ.get("PENSTOCK_DATA_DIR") or default_data_dir(os.environ)
+        source = data_folder(None)
     try:
         log = open_log(source, user)
         try:

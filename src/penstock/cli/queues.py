@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.data_folder import data_folder
 from penstock.cli.session import open_session, session_options
-from penstock.config import default_data_dir
 
 if TYPE_CHECKING:
     from penstock.client.message import QueueStats
@@ -30,7 +29,10 @@ class ListedByDefault(click.Group):
 
 @click.group(cls=ListedByDefault, short_help="List queues and their counts; change one in place.")
 def queues() -> None:
-    """List queues with their counts, or change one in place. Without a command they are listed."""
+    """List queues with their counts, or change one in place. Without a command they are listed.
+
+    Exit codes: 0 done; 1 failed, and says why; 2 wrong options.
+    """
 
 
 @queues.command("list", short_help="List queues and their counts.")
@@ -92,7 +94,7 @@ def migrate(
     # Imported here: `penstock serve` needs none of it.
     from penstock.cli.ctl.broker_control import BrokerControl, NoBroker, Refused
 
-    folder = data_dir or os.environ.get("PENSTOCK_DATA_DIR") or default_data_dir(os.environ)
+    folder = data_folder(data_dir)
     arguments = {
         "vhost": vhost,
         "name": name,

@@ -14,6 +14,7 @@ import click
 
 from penstock.cli.beside import PipelineBeside
 from penstock.config import Config
+from penstock.errors import StartupError
 from penstock.server.server import Server
 from penstock.server.service.drain import Drain
 from penstock.server.service.systemd import Notifier, inherited_sockets
@@ -109,8 +110,12 @@ class Serving:
             return
         self._notifier.reloading()
         config = self._settings.again()
+        later: list[str] = []
+        try:
+            later = [] if config is None else self._server.reload(config)
+        except StartupError as error:
+            log.error("a part of the settings stays as it is: %s", error)
         if config is not None:
-            later = self._server.reload(config)
             logging.getLogger().setLevel(config.log_level.upper())
             log.info("SIGHUP: the settings were read again")
             if later:

@@ -24,7 +24,10 @@ KEY_MODE: Final = 0o600
 
 @click.group()
 def tls() -> None:
-    """Certificates."""
+    """Make certificates for development.
+
+    Exit codes: 0 done; 1 failed, and says why; 2 wrong options.
+    """
 
 
 @tls.command()

@@ -96,17 +96,17 @@ def _share(line: ConfLine) -> int:
     except ValueError:
         share = -1.0
     if not 0 < share < 1000:
-        raise StartupError(f"{line.where}: {line.key} is '{line.value}'; it must be a share of the memory, as 0.4")
+        raise StartupError(f"{line.where}: {line.key} is {line.value!r}; it must be a share of the memory, as 0.4")
     return max(1, int(share * default_memory_bytes() / limits.MEMORY_SHARE))
 
 
 def _log_level(line: ConfLine, values: Values, warnings: list[str]) -> None:
     level = LOG_LEVELS.get(line.value)
     if level is None:
-        raise StartupError(f"{line.where}: {line.key} is '{line.value}'; it must be one of {', '.join(LOG_LEVELS)}")
+        raise StartupError(f"{line.where}: {line.key} is {line.value!r}; it must be one of {', '.join(LOG_LEVELS)}")
     if level != line.value:
         warnings.append(
-            f"{line.where}: {line.key} is '{line.value}'; penstock logs {to_text(ROW_LEVEL, level)} and above"
+            f"{line.where}: {line.key} is {line.value!r}; penstock logs {to_text(ROW_LEVEL, level)} and above"
         )
     values["log_level"] = level
 
@@ -123,7 +123,7 @@ def _deprecated(line: ConfLine, values: Values, warnings: list[str]) -> None:
         warnings.append(f"{line.where}: penstock has no feature {feature}; {line.key} is passed over")
         return
     if line.value not in ("true", "false"):
-        raise StartupError(f"{line.where}: {line.key} is '{line.value}'; it must be true or false")
+        raise StartupError(f"{line.where}: {line.key} is {line.value!r}; it must be true or false")
     values.setdefault("deprecated_permitted" if line.value == "true" else "deprecated_denied", []).append(feature)
 
 
@@ -138,7 +138,7 @@ def _loopback(line: ConfLine, values: Values, warnings: list[str]) -> None:
         return
     name = line.key.removeprefix("loopback_users.")
     if line.value not in ("true", "false"):
-        raise StartupError(f"{line.where}: {line.key} is '{line.value}'; it must be true or false")
+        raise StartupError(f"{line.where}: {line.key} is {line.value!r}; it must be true or false")
     if name in names:
         names.remove(name)
     if line.value == "true":

@@ -59,7 +59,7 @@ def from_text(row: Setting, text: str, called: str, scale: int = 1) -> Any:
         value = [user_from_text(part, called) for part in text.split()]
     elif row.kind == BOOLEAN:
         if text.strip().lower() not in WORDS:
-            raise StartupError(f"{called} is '{_shown(row, text)}'; it must be true or false")
+            raise StartupError(f"{called} is {_shown(row, text)!r}; it must be true or false")
         value = WORDS[text.strip().lower()]
     else:
         value = _number(row, text, called, scale)
@@ -71,13 +71,13 @@ def _number(row: Setting, text: str, called: str, scale: int) -> int | float:
     units = UNITS[row.unit]
     found = QUANTITY.fullmatch(text.strip()) if len(text) <= NUMBER_CHARS_MAX else None
     if found is None or found[2].lower() not in units:
-        raise StartupError(f"{called} is '{_shown(row, text)}'; it must be {what(row)}")
+        raise StartupError(f"{called} is {_shown(row, text)!r}; it must be {what(row)}")
     factor = scale if not found[2] and scale != 1 else units[found[2].lower()]
     value = float(found[1]) * factor if "." in found[1] or factor != int(factor) else int(found[1]) * int(factor)
     if row.kind == NUMBER:
         return float(value)
     if value != int(value):
-        raise StartupError(f"{called} is '{_shown(row, text)}'; it must be a whole number")
+        raise StartupError(f"{called} is {_shown(row, text)!r}; it must be a whole number")
     return int(value)
 
 

@@ -6,7 +6,6 @@ The exit codes are those of rabbitmqctl, which has them from sysexits.h.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -16,7 +15,7 @@ import click
 
 from penstock.cli.ctl.broker_control import BrokerControl, NoBroker, Refused
 from penstock.cli.ctl.formats import FORMATTERS, JSON, TABLE, Row, format_rows
-from penstock.config import default_data_dir
+from penstock.cli.data_folder import data_folder
 
 EXIT_USAGE: Final = 64
 EXIT_DATA: Final = 65
@@ -76,7 +75,7 @@ def verb(function: Verb) -> click.Command:
     def run(
         data_dir: str | None, formatter: str, quiet: bool, silent: bool, no_table_headers: bool, node: str, **own: Any
     ) -> None:
-        folder = data_dir or os.environ.get("PENSTOCK_DATA_DIR") or default_data_dir(os.environ)
+        folder = data_folder(data_dir)
         ctl = Ctl(folder, formatter, quiet or silent, not (silent or no_table_headers))
         try:
             function(ctl, **own)
