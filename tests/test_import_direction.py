@@ -16,7 +16,19 @@ from tests.tidy_rules import SourceFile, called_name, source_files
 
 # A leaf is a module of its own beside the rooms.
 LEAVES = (
-    *("message", "errors", "reply_codes", "limits", "clock", "config", "setting", "fields", "call_all", "native"),
+    *(
+        "message",
+        "errors",
+        "reply_codes",
+        "limits",
+        "clock",
+        "config",
+        "setting",
+        "machine",
+        "fields",
+        "call_all",
+        "native",
+    ),
 )
 
 # What a room may import besides itself: a room, a single module of it, or "leaves".
@@ -79,7 +91,7 @@ OUTSIDE_THE_CORE = {
 # The modules whose purpose is such an import.
 EXCEPTIONS = {
     "penstock.clock": ("time",),
-    "penstock.config": ("os", "pathlib"),
+    "penstock.machine": ("os", "pathlib"),
     "penstock.disk.spare_descriptors": ("os",),
     "penstock.disk.os_files": ("fcntl", "msvcrt", "os", "pathlib", "shutil"),
 }
@@ -414,7 +426,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
         "files.open('x').close()\nfiles.unlink('x')\nfiles.lock('y')",
     ),
     (forbidden_in_the_core, "penstock.disk.os_files", "import os\nimport fcntl\nos.open('x', 0)"),
-    (forbidden_in_the_core, "penstock.config", "from pathlib import Path\nPath('x').read_text()"),
+    (forbidden_in_the_core, "penstock.machine", "from pathlib import Path\nPath('x').read_text()"),
     (forbidden_in_the_core, "penstock.server.boot", "import asyncio\nimport os"),
     (struct_elsewhere, "penstock.wire.floats", "import struct"),
     (code_from_data, "penstock.cli.main", "re.compile('x')"),

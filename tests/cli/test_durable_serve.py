@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from pamqp import commands
 
 from penstock.cli.main import main
-from penstock.config import default_data_dir
+from penstock.machine import default_data_dir
 from penstock.server.sync.open_store import folder_complaint
 from penstock.settings.resolve import resolve
 from tests.cli.conftest import Serve

@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 import penstock
 from penstock.cli.main import BUILD, main
 from penstock.cli.serve import serve
-from penstock.config import SETTINGS, Config, UserConfig, default_memory_bytes
+from penstock.config import SETTINGS, Config, UserConfig
 from penstock.errors import StartupError
+from penstock.machine import default_memory_bytes
 from penstock.setting import BOOLEAN
 from penstock.settings.resolve import resolve
 from tests.cli.process import environment

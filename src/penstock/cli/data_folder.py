@@ -6,8 +6,8 @@ import os
 
 import click
 
-from penstock.config import default_data_dir
 from penstock.errors import StartupError
+from penstock.machine import default_data_dir
 from penstock.settings.resolve import resolve
 
 

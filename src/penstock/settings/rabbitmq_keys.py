@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from penstock import limits
-from penstock.config import DEPRECATED, GUEST, SETTINGS, default_memory_bytes
+from penstock.config import DEPRECATED, GUEST, SETTINGS
 from penstock.errors import StartupError
+from penstock.machine import default_memory_bytes
 from penstock.setting import Setting
 from penstock.settings.nearest import did_you_mean
 from penstock.settings.rabbitmq_conf import ConfLine

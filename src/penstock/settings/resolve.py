@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.config import GUEST, SETTINGS, UserConfig, default_data_dir
+from penstock.config import GUEST, SETTINGS, UserConfig
 from penstock.errors import StartupError
+from penstock.machine import default_data_dir
 from penstock.settings.environment import (
     CONF_FILE_VARIABLES,
     read_environment,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.config import SETTINGS, Config, UserConfig, default_memory_bytes
+from penstock.config import SETTINGS, Config, UserConfig
 from penstock.errors import StartupError
+from penstock.machine import default_memory_bytes
 from penstock.settings.places import config_file, default_places
 from penstock.settings.rabbitmq_conf import read_lines
 from penstock.settings.rabbitmq_keys import read_keys
