@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.config import default_data_dir
+from penstock.cli.data_folder import data_folder
 from penstock.disk.os_files import OsFiles
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def create(target: str, data_dir: str | None, base: str | None, as_json: bool) -
     from penstock.backup.taking.taking import Taking
     from penstock.history.read_files import ReadFiles
 
-    folder = data_dir or os.environ.get("PENSTOCK_DATA_DIR") or default_data_dir(os.environ)
+    folder = data_folder(data_dir)
     with failing(), showing() as progress:
         if not os.path.isdir(folder):
             raise BackupError(f"there is no data folder {folder}: name the broker's with --data-dir")
