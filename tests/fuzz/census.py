@@ -9,8 +9,10 @@ import asyncio
 import gc
 import logging
 import types
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from penstock.broker.audit.audit_log import AuditLog
 from penstock.queues.arrivals import Arrivals
 from penstock.routing.bindings import EXCHANGE
 from penstock.server.server import Server
@@ -32,6 +34,10 @@ NOT_FOLLOWED = (
     Arrivals,
     # Remembers what publishers have sent, and is bounded (tests/unit/wire/test_mixed_run.py).
     PropertyShapes,
+    # Its last events are kept for who asks, and are bounded.
+    AuditLog,
+    # Checks passwords; what waits for it is bounded as connections before their login are.
+    ThreadPoolExecutor,
     asyncio.AbstractEventLoop,
     asyncio.AbstractServer,
     asyncio.BaseTransport,

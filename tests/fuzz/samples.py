@@ -107,6 +107,10 @@ SAMPLES: dict[str, list[bytes]] = {
     "table": [encode_table({}), encode_table(SMALL_TABLE), encode_table(TABLE)],
     "properties": PROPERTY_BYTES,
     "content": PROPERTY_BYTES,
+    "sasl_scram": [
+        b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO\x00c=biws,r=rOprNGfwEbeRWgbNEkqO,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        b"y,,n=a=2Cb=3Dc,r=x,ext=1\x00c=eSws,r=x,p=AAAA",
+    ],
     "sasl_plain": [b"\x00guest\x00guest", b"authzid\x00user\x00password"],
     "sasl_amqplain": [AMQPLAIN],
     "scan_mixed": [MIXED],

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock import limits
+from penstock.broker.access.scram_verifier import scram_verifier
 from penstock.config import SETTINGS, Config
 from penstock.errors import AmqpError, ConnectionException, StartupError
 from penstock.fields import Field, Table
 from penstock.message import Entry
 from penstock.server.connection import auth
+from penstock.server.connection.scram import ScramExchange
 from penstock.settings.rabbitmq_conf import read_lines
 from penstock.settings.rabbitmq_keys import read_keys
 from penstock.settings.toml_file import read_toml
@@ -30,6 +32,7 @@ from .server_frames import split
 
 MIXED_PUBLISH = publish(1, "x", "key", b"")[0].encode()
 WIRE_CODES = (501, 502, 503)
+SCRAM_VERIFIER = scram_verifier(b"secret", b"salt", 4096)
 
 
 def decoded(call: Callable[[], Method | Properties | tuple[Table, int]]) -> object | None:
@@ -196,6 +199,17 @@ def one_line(call: Callable[[], Config]) -> None:
     assert "\n" not in complaint
 
 
+def fuzz_sasl_scram(data: bytes) -> None:
+    """The first message, and behind a NUL the last one. No bytes prove to know a password."""
+    first, _, last = data.partition(b"\x00")
+    try:
+        exchange = ScramExchange(first)
+        exchange.challenge(SCRAM_VERIFIER if len(data) % 2 else None)
+        assert exchange.finish(last) is None
+    except auth.BadResponse:
+        return
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "method": fuzz_method,
     "table": fuzz_table,
@@ -203,6 +217,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "content": fuzz_content,
     "sasl_plain": fuzz_sasl_plain,
     "sasl_amqplain": fuzz_sasl_amqplain,
+    "sasl_scram": fuzz_sasl_scram,
     "scan_run": fuzz_scan_run,
     "scan_mixed": fuzz_scan_mixed,
     "settings_toml": fuzz_settings_toml,

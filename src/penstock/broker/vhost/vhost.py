@@ -453,9 +453,7 @@ class VHost(QueueOwner):
         self, name: str, type_name: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table
     ) -> Exchange:
         """Make an exchange, or check that the one that exists is as declared."""
-        if type_name not in EXCHANGE_TYPES:
-            # Before all else, as in RabbitMQ: this closes the connection, whatever is wrong besides.
-            raise command_invalid(f"{'unknown' if type_name else 'invalid'} exchange type '{type_name}'")
+        self.check_exchange_type(type_name)
         described = f"exchange '{name}' in vhost '{self.name}'"
         existing = self.exchanges.get(name)
         if existing is not None:
@@ -483,6 +481,11 @@ class VHost(QueueOwner):
     def add_event_exchange(self) -> None:
         """Have the exchange to which the broker publishes its events. Nobody else can publish to it."""
         self.exchanges[EVENT_EXCHANGE] = TopicExchange(EVENT_EXCHANGE, True, False, True, {})
+
+    def check_exchange_type(self, type_name: str) -> None:
+        """Called before all else, as in RabbitMQ: an unknown type closes the connection, whatever is wrong besides."""
+        if type_name not in EXCHANGE_TYPES:
+            raise command_invalid(f"{'unknown' if type_name else 'invalid'} exchange type '{type_name}'")
 
     def check_exchange_name(self, name: str) -> None:
         """Names that begin with amq. are the broker's; those that exist may be declared again as they are."""

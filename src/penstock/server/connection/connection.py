@@ -582,7 +582,7 @@ class Connection(asyncio.Protocol):
         self._drop_later()
         transport = self._transport
         # There is no half-closed TLS: the client hangs up, or the timer ends it.
-        if transport is not None and not transport.is_closing() and transport.can_write_eof():
+        if transport is not None and not transport.is_closing() and not self.is_tls:
             try:
                 transport.write_eof()
             except OSError:

@@ -16,14 +16,17 @@ from penstock.wire import methods
 def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
     connection = channel.connection
     name = without_line_breaks(method.exchange)
+    if not method.passive:
+        connection.vhost.check_exchange_type(method.type)
     if name == "":
         raise default_exchange_refusal()
     if method.passive:
         connection.vhost.exchange(name)
         lasting = False
     else:
-        connection.vhost.check_exchange_name(name)
+        # In RabbitMQ's order: of several faults, the client hears of the first.
         connection.rights.require(CONFIGURE, "exchange", name)
+        connection.vhost.check_exchange_name(name)
         is_new = name not in connection.vhost.exchanges
         if is_new:
             _check_alternate_rights(channel, name, method)
