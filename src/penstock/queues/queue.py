@@ -710,6 +710,8 @@ class Queue(Availability):
         """The broker stops: leave what lasts where the next start finds it."""
         self._leave_use()
         if not self.crashed:
+            if self.returns is not None:
+                self.returns.count_put_off()
             self.backing.terminate()
         self._cut_way_back()
 

@@ -244,3 +244,14 @@ def test_what_was_put_off_is_ready_after_a_crash(durable_house: House) -> None:
     durable_house.crash()
     assert len(durable_house.vhost.queues["q"]) == RETURNS - returns.AT_ONCE_MAX
     assert held(durable_house).backing.depth() == returns.AT_ONCE_MAX
+
+
+def test_what_was_put_off_counts_as_returned_after_a_clean_stop(durable_house: House) -> None:
+    queue = durable_house.declare("q", x_delayed_retry_min=TTL_MS, x_delivery_limit=5)
+    taken = all_taken(durable_house, queue)
+    queue.requeue(taken)
+    durable_house.restart()
+    after = durable_house.vhost.queues["q"]
+    put_off = taken[returns.AT_ONCE_MAX :]
+    assert len(after) == len(put_off)
+    assert [after.backing.delivery_count(seq_id) for seq_id in put_off] == [1] * len(put_off)

@@ -12,8 +12,8 @@ Invariants
   3. One call has at most AT_ONCE_MAX messages leave the queue, and none while some are put off: these go first. What is
      put off is not counted before its slice comes.
 
-A clean stop keeps the counts. A crash keeps those that were synced; those of delayed messages are in their headers.
-Messages that were put off are ready again, as all that is pending.
+A clean stop keeps the counts, and counts what was put off. A crash keeps those that were synced; those of delayed
+messages are in their headers. Messages that were put off are ready again, as all that is pending.
 """
 
 from __future__ import annotations
@@ -174,6 +174,11 @@ class Returns:
         if self._retry_type == RETRY_ALL:
             return True
         return lost if self._retry_type == RETRY_RETURNED else not lost
+
+    def count_put_off(self) -> None:
+        """The broker stops before the slice of these has come: they are ready at the next start, and count."""
+        self._backing.note_returned([seq_id for seq_id, _ in self._put_off])
+        self._put_off.clear()
 
     def stop(self) -> None:
         """The queue is deleted."""
