@@ -12,7 +12,9 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from penstock.broker.access.rights import Rights
 from penstock.broker.audit.audit_log import AuditLog
+from penstock.broker.deprecated_features import DeprecatedFeatures
 from penstock.queues.arrivals import Arrivals
 from penstock.routing.bindings import EXCHANGE
 from penstock.server.server import Server
@@ -36,6 +38,10 @@ NOT_FOLLOWED = (
     PropertyShapes,
     # Its last events are kept for who asks, and are bounded.
     AuditLog,
+    # Has the first users of each deprecated feature, for the list of them.
+    DeprecatedFeatures,
+    # Remembers what was allowed, and is bounded (tests/unit/access/test_rights.py).
+    Rights,
     # Checks passwords; what waits for it is bounded as connections before their login are.
     ThreadPoolExecutor,
     asyncio.AbstractEventLoop,
