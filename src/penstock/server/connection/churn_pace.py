@@ -23,6 +23,7 @@ CHURN: Final = "churn"
 
 class ChurnPace:
     __slots__ = ("_connection", "_is_said", "_since_s", "_timer", "_tokens")
+    __deletable__ = ("_connection",)
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -60,6 +61,8 @@ class ChurnPace:
         self._connection.resume_parsing(CHURN)
 
     def close(self) -> None:
+        """The connection is gone, and is not led to any more: it is freed by reference counting."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        del self._connection
