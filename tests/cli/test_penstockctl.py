@@ -45,6 +45,12 @@ def test_the_use_of_deprecated_features_can_be_listed(tmp_path: Path) -> None:
     assert found["last_used_by"] == "queue 't' in vhost '/'"
 
 
+def test_options_may_stand_before_the_verb(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path):
+        result = CliRunner().invoke(penstockctl, ["--data-dir", str(tmp_path), "-s", "list_vhosts", "name"])
+        assert (result.exit_code, result.output) == (0, "/\n")
+
+
 def test_without_a_broker_a_verb_says_what_to_do(tmp_path: Path) -> None:
     result = ctl(tmp_path, "status", "-q")
     assert result.exit_code == 69

@@ -11,7 +11,15 @@ from penstock.cli.ctl import definition_verbs, node_verbs, policy_verbs, user_ve
 from penstock.cli.ctl.ctl import EXIT_USAGE
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Verbs(click.Group):
+    """Takes a verb's options before the verb, too, as rabbitmqctl does: `penstockctl -q list_users`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = next((at for at, word in enumerate(args) if word in self.commands), 0)
+        return super().parse_args(ctx, [*args[at : at + 1], *args[:at], *args[at + 1 :]])
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(penstock.__version__, prog_name="penstockctl")
 def penstockctl() -> None:
     """Administer a running penstock broker, with rabbitmqctl's verbs.
