@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,6 +25,10 @@ settings.load_profile("penstock")
 ROOT = Path(__file__).resolve().parents[1]
 
 pytest_plugins = ["tests.postgres_server"]
+
+# Where tests were started with nohup, a broker that they start would ignore SIGHUP as well, which means to reload.
+if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # For every Spark that a test starts, in whatever process: it is over before the better compiler has paid for itself.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -55,7 +55,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_what_was_confirmed_is_there_again(number: signal.Signals, serve: Serve, tmp_path: Path) -> None:
     folder = str(tmp_path / "data")
     broker = serve("--port", "0", "--data-dir", folder).ready()

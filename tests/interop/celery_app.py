@@ -6,6 +6,7 @@ A worker is told by its environment which broker, result backend and queue names
 from __future__ import annotations
 
 import os
+import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,12 @@ from kombu import Queue
 from kombu.common import Broadcast
 
 BROKER, BACKEND, PREFIX = "INTEROP_CELERY_BROKER", "INTEROP_CELERY_BACKEND", "INTEROP_CELERY_PREFIX"
+# The certificate of the authority, where the broker is spoken to within TLS.
+CA = "INTEROP_CELERY_CA"
+
+
+def tls_options(ca: str) -> dict[str, Any] | bool:
+    return {"ca_certs": ca, "cert_reqs": ssl.CERT_REQUIRED, "server_hostname": "localhost"} if ca else False
 
 
 def make_app(broker: str, backend: str, prefix: str) -> Celery:
@@ -38,6 +45,7 @@ def make_app(broker: str, backend: str, prefix: str) -> Celery:
         # kombu pools connections by their parameters: with its own name an app has its own pool to close.
         broker_transport_options={"client_properties": {"connection_name": prefix}},
         worker_hijack_root_logger=False,
+        broker_use_ssl=tls_options(os.environ.get(CA, "")),
     )
     define_tasks(app)
     return app

@@ -11,12 +11,12 @@ import aio_pika
 import amqp
 import pytest
 import trustme
-from celery import Celery
-from celery.contrib.testing.worker import start_worker
 from kombu import Connection
 
 from penstock.config import Config, UserConfig
 from penstock.testing import Broker
+from tests.interop import celery_app
+from tests.interop.test_celery import Worker, close
 
 CA = trustme.CA()
 
@@ -113,15 +113,12 @@ def test_kombu(tls: TlsBroker) -> None:
         message.ack()
 
 
-def test_celery(tls: TlsBroker) -> None:
-    url = f"amqp://ann:secret@localhost:{tls.port}//"
-    app = Celery("tls", broker=url, backend="rpc://", set_as_current=False)
-    app.conf.update(broker_use_ssl=tls.ssl_of_py_amqp(False), worker_hijack_root_logger=False, task_default_queue="c")
-
-    @app.task(name="tls.add", shared=False)
-    def add(x: int, y: int) -> int:
-        return x + y
-
-    with start_worker(app, pool="solo", perform_ping_check=False):
-        assert add.delay(2, 3).get(timeout=60) == 5
-    app.close()
+def test_celery(tls: TlsBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(celery_app.CA, str(tls.ca))
+    app = celery_app.make_app(f"amqp://ann:secret@localhost:{tls.port}//", "rpc://", "within-tls")
+    worker = Worker(app, tmp_path, pool="solo")
+    try:
+        assert app.send_task("interop.add", (2, 3)).get(timeout=60) == 5
+    finally:
+        close(app)
+        assert worker.stop() == 0, worker.log.read_text()

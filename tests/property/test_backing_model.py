@@ -278,6 +278,9 @@ class BackingMachine(RuleBasedStateMachine):
             self.backing.restart()
         else:
             self.backing.crash()
+        # What was told until the end of that life counts: it has to be there.
+        self.model.confirm(NotedToken.told)
+        NotedToken.told.clear()
         found = self.backing.folded()
         assert not any(pending for _, _, pending in found)
         self.model.recover([(seq_id, entry) for seq_id, entry, _ in found], clean, self.backing.spec.survives)

@@ -55,6 +55,8 @@ def backup() -> None:
     penstock backup verify BACKUP   compare every byte with its checksum
 
     `penstock backup create --help` has the options of the first.
+
+    Exit codes: 0 done; 1 failed, or something is damaged; 2 wrong options.
     """
 
 

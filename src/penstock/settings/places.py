@@ -5,6 +5,7 @@ The data folder is not one of the places: the file may say where the data folder
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,8 @@ def config_file(given: str | None, env: Mapping[str, str]) -> str | None:
     named = given or env.get(CONFIG_VARIABLE)
     if named:
         return named
-    return next((place for place in default_places(env) if Path(place).is_file()), None)
+    # A place that this user may not look into has no file for it.
+    return next((place for place in default_places(env) if os.path.isfile(place)), None)
 
 
 def read_text(path: str) -> str:
