@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.access.user import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER
 from penstock.broker.broker import Broker
-from penstock.broker.operations.actor import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, Actor, owner
+from penstock.broker.operations.actor import Actor, owner
 from penstock.broker.operations.call import Call
 from penstock.broker.operations.call_errors import CallError, NotAllowed
 from penstock.broker.operations.later import Later

@@ -1,7 +1,7 @@
 """Who asks for an act, and from where.
 
 The tags are RabbitMQ's. An administrator may do everything; a policymaker may set policies and parameters in the vhosts
-that they may enter; a monitor may look at everything; whoever has the tag management may look at what is in the vhosts
+that they may enter; a monitor may look at everything; a user with the tag management may look at what is in the vhosts
 that they may enter. Each of the first three has the rights of the last one.
 """
 
@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from penstock.broker.access.user import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER
 from penstock.broker.operations.call_errors import NotAllowed
 
-ADMINISTRATOR: Final = "administrator"
-MONITORING: Final = "monitoring"
-POLICYMAKER: Final = "policymaker"
-MANAGEMENT: Final = "management"
 TAGS_THAT_MAY_LOOK: Final = frozenset((ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT))
 
 # The names that the audit has for the owner of the data folder, who needs no user, and for what happens by itself.

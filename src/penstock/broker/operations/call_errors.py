@@ -23,7 +23,7 @@ class CallError(Exception):
 
 
 class NotAllowed(CallError):
-    """Whoever asks may not do that."""
+    """The actor may not do that."""
 
     kind = "not_allowed"
 

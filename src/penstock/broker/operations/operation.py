@@ -31,12 +31,11 @@ ITEMS: Final[dict[Any, type]] = {list[str]: str, list[int]: int}
 
 
 class Operation:
-    def __init__(self, function: Callable[..., Any], *, changes: bool = True, secrets: tuple[str, ...] = ()) -> None:
-        """`changes`: it is answered when what it did is durable. `secrets` names parameters that nobody may read."""
+    def __init__(self, function: Callable[..., Any], *, changes: bool = True) -> None:
+        """`changes`: it is answered when what it did is durable."""
         self.name = function.__name__
         self.summary = (inspect.getdoc(function) or "").partition("\n")[0]
         self.changes = changes
-        self.secrets = frozenset(secrets)
         self._function = function
         hints = get_type_hints(function)
         parameters = list(inspect.signature(function).parameters.values())

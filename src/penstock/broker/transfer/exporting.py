@@ -12,13 +12,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import penstock
+from penstock.broker.definitions.restore import PREDECLARED_NAMES
 from penstock.broker.features.queue_features import QUORUM
 from penstock.broker.policies.policy import Policy
 from penstock.broker.policies.policy_keys import OWN_KEYS
-from penstock.broker.transfer.import_plan import LIMITS_COMPONENT, OPERATOR_POLICY, PREDECLARED_NAMES
+from penstock.broker.transfer.import_plan import LIMITS_COMPONENT, OPERATOR_POLICY
 from penstock.broker.transfer.imported_user import write_user
 from penstock.broker.transfer.sections import IN_A_VHOST, SECTIONS, Json
-from penstock.broker.vhost.vhost import EVENT_EXCHANGE, VHost
+from penstock.broker.vhost.vhost import VHost
 from penstock.routing.factory import DELAYED_TYPE
 from penstock.wire.tables import table_to_python
 
@@ -54,8 +55,7 @@ class Export:
             self._add_rules(vhost)
             yield
             for exchange in list(vhost.exchanges.values()):
-                is_own = exchange.name in PREDECLARED_NAMES or exchange.name == EVENT_EXCHANGE
-                if exchange.durable and not is_own:
+                if exchange.durable and exchange.name not in PREDECLARED_NAMES:
                     if self._rabbitmq_only and exchange.type_name == DELAYED_TYPE:
                         self._warn(f"exchange '{exchange.name}' needs RabbitMQ's plugin for delayed messages")
                     entry = {

@@ -11,6 +11,7 @@ from penstock.broker.access.permission import Permission, TopicPermission
 from penstock.broker.access.user import User
 from penstock.broker.definitions import arguments as args
 from penstock.broker.definitions.postgres_arguments import check_backing, with_backing
+from penstock.broker.definitions.restore import PREDECLARED_NAMES
 from penstock.broker.operations.call_errors import BadRequest
 from penstock.broker.policies.parameters import check_component, check_parameter
 from penstock.broker.policies.policy import Policy
@@ -21,7 +22,7 @@ from penstock.errors import AmqpError
 from penstock.fields import Table
 from penstock.limits import SHORT_STRING_BYTES_MAX
 from penstock.routing.bindings import EXCHANGE, QUEUE, Binding
-from penstock.routing.factory import EXCHANGE_TYPES, PREDECLARED
+from penstock.routing.factory import EXCHANGE_TYPES
 from penstock.wire.tables import table_from_python
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 OPERATOR_POLICY: Final = "operator_policy"
 LIMITS_COMPONENT: Final = "vhost-limits"
-PREDECLARED_NAMES: Final = frozenset(name for name, _, _ in PREDECLARED)
 
 
 class WantedVHost(NamedTuple):

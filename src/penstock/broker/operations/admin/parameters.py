@@ -70,10 +70,10 @@ def _refuse_constant(text: str) -> Any:
 
 
 OPERATIONS: Final = (
-    Operation(set_parameter, secrets=("value",)),
+    Operation(set_parameter),
     Operation(clear_parameter),
     Operation(list_parameters, changes=False),
-    Operation(set_global_parameter, secrets=("value",)),
+    Operation(set_global_parameter),
     Operation(clear_global_parameter),
     Operation(list_global_parameters, changes=False),
 )

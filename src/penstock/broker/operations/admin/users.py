@@ -162,10 +162,10 @@ def list_user_limits(call: Call, *, name: str | None = None) -> list[dict[str, A
 
 
 OPERATIONS: Final = (
-    Operation(add_user, secrets=("password", "password_hash")),
-    Operation(change_password, secrets=("password", "password_hash")),
+    Operation(add_user),
+    Operation(change_password),
     Operation(clear_password),
-    Operation(authenticate_user, changes=False, secrets=("password",)),
+    Operation(authenticate_user, changes=False),
     Operation(delete_user),
     Operation(set_user_tags),
     Operation(list_users, changes=False),
